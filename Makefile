@@ -1,0 +1,58 @@
+# Every target sets itself up; `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+STAMP := $(VENV)/.setup-stamp
+PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
+
+.PHONY: help setup proto check fix test test-e2e up demo bench
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## create .venv with everything, exact versions from constraints.txt
+
+# torch first and alone: the pinned build must be there before anything may ask for another one.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "setup: installing into $(VENV) (a few minutes the first time)"
+	@$(PIP_INSTALL) torch
+	@$(PIP_INSTALL) -e '.[all,dev]'
+	@touch $(STAMP)
+
+proto: $(STAMP) ## regenerate the stubs beside their protos
+	$(PY) protos/generate.py
+
+check: $(STAMP) ## everything a change must pass besides the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PY) protos/generate.py --check
+	$(BIN)/buf lint
+	$(PY) -m pytest -q tests/unit/protos
+
+fix: $(STAMP) ## repair what `check` refuses, where a tool can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(PY) protos/generate.py
+
+test: $(STAMP) ## unit, contract, golden and short end-to-end tests
+	$(PY) -m pytest -q -m "not long"
+
+test-e2e: $(STAMP) ## all end-to-end tests, the long ones too
+	$(PY) -m pytest -q -m "e2e or long"
+
+up: $(STAMP) ## start all services here; Ctrl-C stops them
+	$(BIN)/skipstone up
+
+demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
+	$(PY) -m skipstone_client.demo
+
+bench: $(STAMP) ## run every benchmark; each prints one JSON line
+	@$(PIP_INSTALL) -e '.[bench]'
+	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; $(PY) "$$file"; done
