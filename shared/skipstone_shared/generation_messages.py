@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from google.protobuf import duration_pb2
-from skipstone.generation.v1 import generation_pb2
 
+from skipstone.generation.v1 import generation_pb2
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import (
     AdapterSelection,
@@ -126,9 +126,7 @@ def params_from_message(message: generation_pb2.GenerationParams) -> GenerationP
     Raises:
         InvalidArgument: an enum value that is not known or must be set.
     """
-    optional = {
-        name: getattr(message, name) for name in _OPTIONAL_PARAMS if message.HasField(name)
-    }
+    optional = {name: getattr(message, name) for name in _OPTIONAL_PARAMS if message.HasField(name)}
     return GenerationParams(
         prompt=message.prompt,
         negative_prompt=message.negative_prompt,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from skipstone.latent.v1 import latent_pb2
-
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.latents import (
     LATENTS_PART,

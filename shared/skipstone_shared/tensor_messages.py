@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from skipstone.latent.v1 import latent_pb2
 
+from skipstone.latent.v1 import latent_pb2
 from skipstone_shared.errors import DataCorrupt, InvalidArgument
 from skipstone_shared.latents import DType, TensorPart, TensorSpec
 
