@@ -59,7 +59,7 @@ class ScmMaskSource(Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReferenceInput:
-    """A picture, mask or clip that conditions a generation; ``data`` is encoded as ``media_type``."""
+    """A picture, mask or clip that conditions a generation, encoded as ``media_type``."""
 
     role: ReferenceRole
     media_type: str
@@ -76,7 +76,7 @@ class AdapterSelection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlockCacheConfig:
-    """Block caching inside one request, under the field's own names. None = the preset's or default."""
+    """Block caching inside one request, under the names of the field; None takes the default."""
 
     preset: BlockCachePreset | None = None
     fn_compute_blocks: int | None = None
