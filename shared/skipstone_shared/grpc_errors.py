@@ -101,7 +101,8 @@ def from_status(status: status_pb2.Status) -> errors.SkipstoneError:
         stage=info.metadata.get("stage"),
     )
     # A newer server may know reasons that this client does not: keep its word.
-    error.reason = info.reason or cls.reason
+    if info.reason and info.reason != cls.reason:
+        error.reason = info.reason
     return error
 
 

@@ -1,0 +1,249 @@
+"""The shell around a synchronous service: everything between its settings and its process's end.
+
+    def main() -> int:
+        settings = load_settings(LatentKVSettings)
+        return serve(settings, lambda: build(settings))
+
+where `build` creates the store and returns a `Mounted`. `grpc_aio_server.py` is the same for
+`grpc.aio`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import grpc
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client.registry import Collector
+
+from skipstone_shared.config import ServiceSettings
+from skipstone_shared.grpc_interceptors import RpcInterceptor
+from skipstone_shared.grpc_metrics import RpcMetrics
+from skipstone_shared.structured_logging import configure_logging, get_logger
+
+EXIT_CANNOT_START = 2
+_MIN_PING_INTERVAL_MS = 5_000
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """What a service brings to its server.
+
+    Attributes:
+        register: Adds the servicers to the server: calls the generated `add_X_to_server`.
+        service_names: Full proto names (`skipstone.latent_kv.v1.LatentKV`), for health checks and
+            reflection.
+        on_stop: Called in order when no rpc runs any more: flush, close, join threads.
+        collectors: Prometheus metrics of the service, created with `registry=None`.
+    """
+
+    register: Callable[[grpc.Server], None]
+    service_names: Sequence[str]
+    on_stop: Sequence[Callable[[], None]] = ()
+    collectors: Sequence[Collector] = ()
+
+
+def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
+    """Builds and serves one service until SIGTERM or SIGINT. Runs in the main thread.
+
+    Once it listens it logs the event `serving` with `address`. On a signal: health says
+    NOT_SERVING, running rpcs get `drain_grace_s`, then `on_stop` runs.
+
+    Args:
+        settings: Of the service.
+        build: Creates the backends and the servicers; any exception means "cannot start".
+
+    Returns:
+        The exit code: 0 after a drain, 2 after one sentence on stderr when it could not start.
+    """
+    configure_logging(settings.service_name, settings.log_level, settings.log_format)
+    try:
+        server = SyncServer(settings, build())
+        address = server.start()
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - whatever it is, the service cannot start
+        return report_cannot_start(settings, error)
+    stopping = threading.Event()
+    on_signals(stopping.set)
+    get_logger().info("serving", address=address)
+    stopping.wait()
+    restore_signals()
+    server.drain(settings.drain_grace_s)
+    return 0
+
+
+@contextmanager
+def in_process_server(mounted: Mounted, settings: ServiceSettings | None = None) -> Iterator[str]:
+    """Serves on a free loopback port inside this process, for contract tests.
+
+    Interceptor, health and limits are those of `serve`; logging is left alone.
+
+    Yields:
+        The target to connect to, `127.0.0.1:PORT`.
+    """
+    server = SyncServer(settings or InProcessSettings(), mounted)
+    target = server.start()
+    try:
+        yield target
+    finally:
+        server.drain(0.0)
+
+
+class InProcessSettings(ServiceSettings):
+    """Settings of servers inside tests: any free port."""
+
+    service_name = "in_process"
+
+
+class SyncServer:
+    """One gRPC server with its admin services, workers and metrics port."""
+
+    def __init__(self, settings: ServiceSettings, mounted: Mounted) -> None:
+        """Creates the server without listening yet.
+
+        Args:
+            settings: Of the service.
+            mounted: The service.
+        """
+        self._settings = settings
+        self._mounted = mounted
+        self._metrics = RpcMetrics(mounted.collectors)
+        self._workers = ThreadPoolExecutor(settings.max_workers, thread_name_prefix="rpc")
+        self._health_pool = ThreadPoolExecutor(2, thread_name_prefix="health")
+        self._cleanup = ExitStack()
+        self._health = health.HealthServicer(
+            experimental_non_blocking=True, experimental_thread_pool=self._health_pool
+        )
+        self._server = grpc.server(
+            self._workers,
+            interceptors=[RpcInterceptor(self._metrics, self._health_pool)],
+            options=channel_options(settings),
+        )
+        mounted.register(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        for name in mounted.service_names:
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection(reflected_names(mounted.service_names), self._server)
+        channelz.add_channelz_servicer(self._server)
+
+    def start(self) -> str:
+        """Listens and returns the address.
+
+        Raises:
+            OSError: The port or the metrics port is taken.
+        """
+        address = bind(self._server, self._settings)
+        if self._settings.metrics_port:
+            stop = start_metrics(self._metrics, self._settings)
+            self._cleanup.callback(stop)
+        self._server.start()
+        return address
+
+    def drain(self, grace_s: float) -> None:
+        """Refuses new rpcs, gives running ones `grace_s`, then closes what the service opened.
+
+        `on_stop` waits for handlers that ignore their cancellation: closing a store under a running
+        read would be worse than a late end.
+        """
+        log = get_logger()
+        log.info("draining", grace_s=grace_s)
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_s).wait()
+        self._workers.shutdown(wait=True)
+        self._health_pool.shutdown(wait=True)
+        self._cleanup.close()
+        for callback in self._mounted.on_stop:
+            try:
+                callback()
+            except Exception as error:
+                log.error("stop callback failed", exc_info=error)
+        log.info("stopped")
+
+
+def channel_options(settings: ServiceSettings) -> list[tuple[str, Any]]:
+    """Returns the gRPC options of a server. Message limits stay at gRPC's 4 MiB."""
+    options: list[tuple[str, Any]] = [
+        # With it a second server would share the port instead of failing to start.
+        ("grpc.so_reuseport", 0),
+        # Clients keep idle connections warm to notice a dead server; do not punish their pings.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+    if settings.max_connection_age_s:
+        options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_s * 1000)))
+        grace_ms = int(max(settings.drain_grace_s, 1.0) * 1000)
+        options.append(("grpc.max_connection_age_grace_ms", grace_ms))
+    return options
+
+
+def reflected_names(service_names: Sequence[str]) -> list[str]:
+    """Returns the services that reflection lists."""
+    return [*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+
+
+def bind(server: Any, settings: ServiceSettings) -> str:
+    """Binds a server, sync or aio, and returns the address with the port it really got.
+
+    Raises:
+        OSError: The port is taken or the host is not of this machine.
+    """
+    wanted = f"{settings.host}:{settings.port}"
+    try:
+        port = server.add_insecure_port(wanted)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise OSError(f"cannot listen on {wanted}: the port is taken or the host is not local")
+    return f"{settings.host}:{port}"
+
+
+def start_metrics(metrics: RpcMetrics, settings: ServiceSettings) -> Callable[[], None]:
+    """Opens the metrics port and returns what closes it.
+
+    Raises:
+        OSError: The port is taken.
+    """
+    address = f"{settings.host}:{settings.metrics_port}"
+    try:
+        stop = metrics.start_http(settings.host, settings.metrics_port)
+    except OSError as error:
+        raise OSError(f"cannot serve metrics on {address}: {error.strerror}") from error
+    get_logger().info("metrics", address=address)
+    return stop
+
+
+def report_cannot_start(settings: ServiceSettings, error: Exception) -> int:
+    """Says in one sentence on stderr why the service cannot start; returns the exit code."""
+    get_logger().debug("cannot start", exc_info=error)
+    reason = " ".join(str(error).split()) or type(error).__name__
+    sys.stderr.write(f"{settings.program_name()}: cannot start: {reason}\n")
+    sys.stderr.flush()
+    return EXIT_CANNOT_START
+
+
+def on_signals(callback: Callable[[], None]) -> None:
+    """Calls `callback` on SIGTERM and SIGINT. Main thread only."""
+
+    def handle(_signum: int, _frame: FrameType | None) -> None:
+        callback()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def restore_signals() -> None:
+    """Lets a second signal end the process at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
