@@ -50,8 +50,8 @@ def generate(out: Path) -> None:
             f"-I{Path(grpc_tools.__file__).parent / '_proto'}",
             f"--python_out={out}",
             f"--grpc_python_out={out}",
-            f"--mypy_out={out}",
-            f"--mypy_grpc_out={out}",
+            f"--mypy_out=quiet:{out}",
+            f"--mypy_grpc_out=quiet:{out}",
             *map(str, protos),
         ]
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -53,7 +54,7 @@ STATUS_CODES: Mapping[type[errors.SkipstoneError], grpc.StatusCode] = MappingPro
 _BY_REASON = {cls.reason: cls for cls in STATUS_CODES}
 # The general class of each code comes first in the table; what arrives without details gets it.
 _BY_CODE: dict[grpc.StatusCode, type[errors.SkipstoneError]] = {
-    code: cls for cls, code in reversed(STATUS_CODES.items())
+    code: cls for cls, code in reversed(list(STATUS_CODES.items()))
 } | {
     grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgument,
     grpc.StatusCode.UNKNOWN: errors.Internal,
@@ -119,7 +120,7 @@ def from_rpc_error(error: grpc.RpcError) -> errors.SkipstoneError:
     """
     code = error.code() if hasattr(error, "code") else None
     details = (error.details() if hasattr(error, "details") else None) or str(error)
-    trailers = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    trailers: Any = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
     status = _find_status(trailers or ())
     if status is not None and code is not None and status.code == code.value[0]:
         return from_status(status)
@@ -143,10 +144,8 @@ def _find_status(trailers: Iterable[tuple[str, str | bytes]]) -> status_pb2.Stat
 def _find_error_info(status: status_pb2.Status) -> error_details_pb2.ErrorInfo | None:
     for detail in status.details:
         info = error_details_pb2.ErrorInfo()
-        if detail.Is(info.DESCRIPTOR):
-            detail.Unpack(info)
-            if info.domain == ERROR_DOMAIN:
-                return info
+        if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
+            return info
     return None
 
 
