@@ -512,21 +512,27 @@ class DeleteEntriesResponse(_message.Message):
 
     STATUSES_FIELD_NUMBER: _builtins.int
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
+    EXISTED_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
     """Number of entries that were there."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Status]:
         """One per id, in order."""
 
+    @_builtins.property
+    def existed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """One per id, in order: whether the entry was there. False where the status is not OK."""
+
     def __init__(
         self,
         *,
         statuses: _abc.Iterable[_status_pb2.Status] | None = ...,
         deleted_count: _builtins.int = ...,
+        existed: _abc.Iterable[_builtins.bool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "existed", b"existed", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
