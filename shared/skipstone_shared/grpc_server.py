@@ -11,6 +11,7 @@ where `build` creates the store and returns a `Mounted`. `grpc_aio_server.py` is
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -197,16 +198,32 @@ def bind(server: Any, settings: ServiceSettings) -> str:
     """Binds a server, sync or aio, and returns the address with the port it really got.
 
     Raises:
-        OSError: The port is taken or the host is not of this machine.
+        OSError: The port is taken, not allowed, or the host is not of this machine.
     """
-    wanted = f"{settings.host}:{settings.port}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    wanted = f"{host}:{settings.port}"
     try:
-        port = server.add_insecure_port(wanted)
-    except RuntimeError:
-        port = 0
-    if port == 0:
-        raise OSError(f"cannot listen on {wanted}: the port is taken or the host is not local")
-    return f"{settings.host}:{port}"
+        probe_address(settings.host, settings.port)
+        port: int = server.add_insecure_port(wanted)
+    except OSError as error:
+        raise OSError(f"cannot listen on {wanted}: {(error.strerror or '').lower()}") from error
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {wanted}") from error
+    return f"{host}:{port}"
+
+
+def probe_address(host: str, port: int) -> None:
+    """Tries an address out, because gRPC's own failure says less and clutters stderr.
+
+    Raises:
+        OSError: The address cannot be listened on.
+    """
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, proto) as probe:
+        # As gRPC does: connections of a server that just ended must not keep its port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        probe.listen()
 
 
 def start_metrics(metrics: RpcMetrics, settings: ServiceSettings) -> Callable[[], None]:
@@ -219,7 +236,8 @@ def start_metrics(metrics: RpcMetrics, settings: ServiceSettings) -> Callable[[]
     try:
         stop = metrics.start_http(settings.host, settings.metrics_port)
     except OSError as error:
-        raise OSError(f"cannot serve metrics on {address}: {error.strerror}") from error
+        reason = (error.strerror or "").lower()
+        raise OSError(f"cannot serve metrics on {address}: {reason}") from error
     get_logger().info("metrics", address=address)
     return stop
 
