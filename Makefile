@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "setup: installing into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) torch
-	@$(PIP_INSTALL) -e '.[all,dev]'
+	@$(PIP_INSTALL) -e '.[all,bench,dev]'
 	@touch $(STAMP)
 
 proto: $(STAMP) ## regenerate the stubs beside their protos
@@ -54,5 +54,4 @@ demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
 	$(PY) -m skipstone_client.demo
 
 bench: $(STAMP) ## run every benchmark; each prints one JSON line
-	@$(PIP_INSTALL) -e '.[bench]'
 	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; $(PY) "$$file"; done

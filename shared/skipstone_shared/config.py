@@ -11,6 +11,9 @@ whose `service_name` is `latent_kv`:
 The file is TOML, named by `--config` or `SKIPSTONE_CONFIG`; each service reads its own table, so
 one file serves all. What no service knows is an error that names the nearest valid name: a misspelt
 limit must not silently become the default.
+
+Kubernetes injects `SKIPSTONE_LATENT_KV_PORT=tcp://...` for a Service of that name: pods need
+`enableServiceLinks: false`, or they refuse to start with exactly this message.
 """
 
 from __future__ import annotations
