@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import xxhash
-
 from skipstone.generation.v1 import generation_pb2
 from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.generation import Artifact
+from skipstone_shared.latents import checksum
 
 ARTIFACT_CHUNK_BYTES = 1 << 20
 """Largest piece of an artifact in one message: 1 MiB."""
@@ -24,56 +23,62 @@ def artifact_chunks(artifact: Artifact) -> Iterator[bytes]:
         yield artifact.data[start : start + ARTIFACT_CHUNK_BYTES]
 
 
-class ArtifactAssembler:
-    """Puts the pieces of one artifact together and checks them. Not shared between threads."""
+class ArtifactReader:
+    """Puts the pieces of the artifacts in one stream together and checks them.
 
-    def __init__(self, header: generation_pb2.ArtifactHeader) -> None:
-        """Starts with the header.
+    Not shared between threads.
+    """
 
-        Args:
-            header: What is to come.
-        """
-        self._header = header
+    def __init__(self) -> None:
+        self._header: generation_pb2.ArtifactHeader | None = None
         self._pieces: list[bytes] = []
         self._size = 0
-        self._digest = xxhash.xxh3_64()
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all bytes have arrived."""
-        return self._size == self._header.size_bytes
-
-    def add(self, data: bytes) -> None:
-        """Takes the next piece.
+    def start(self, header: generation_pb2.ArtifactHeader) -> Artifact | None:
+        """Takes a header; the artifact when it has no bytes.
 
         Raises:
-            DataCorrupt: more bytes than the header said.
+            DataCorrupt: the artifact before is incomplete.
         """
-        self._size += len(data)
-        if self._size > self._header.size_bytes:
-            raise DataCorrupt(
-                f"artifact of {self._size} bytes or more where its header says "
-                f"{self._header.size_bytes}"
-            )
+        self.check_complete()
+        self._header, self._pieces, self._size = header, [], 0
+        return self._complete(header)
+
+    def add(self, data: bytes) -> Artifact | None:
+        """Takes the next piece; the artifact when it was the last.
+
+        Raises:
+            DataCorrupt: there was no header, more bytes came than it said, or they do not match
+                its checksum.
+        """
+        if self._header is None:
+            raise DataCorrupt("bytes of an artifact without a header")
         self._pieces.append(data)
-        self._digest.update(data)
+        self._size += len(data)
+        return self._complete(self._header)
 
-    def finish(self) -> Artifact:
-        """The artifact.
+    def check_complete(self) -> None:
+        """Called when something other than a piece comes, or the stream ends.
 
         Raises:
-            DataCorrupt: bytes are missing or do not match the checksum.
+            DataCorrupt: bytes of an artifact are missing.
         """
-        if not self.is_complete:
+        if self._header is not None:
             raise DataCorrupt(
                 f"artifact ends after {self._size} of {self._header.size_bytes} bytes"
             )
-        if self._digest.intdigest() != self._header.xxh3_64:
-            raise DataCorrupt("artifact does not match its checksum")
+
+    def _complete(self, header: generation_pb2.ArtifactHeader) -> Artifact | None:
+        if self._size < header.size_bytes:
+            return None
+        data = b"".join(self._pieces)
+        if len(data) != header.size_bytes or checksum(data) != header.xxh3_64:
+            raise DataCorrupt("artifact does not match the size and checksum in its header")
+        self._header, self._pieces = None, []
         return Artifact(
-            media_type=self._header.media_type,
-            data=b"".join(self._pieces),
-            height=self._header.height,
-            width=self._header.width,
-            num_frames=self._header.num_frames,
+            media_type=header.media_type,
+            data=data,
+            height=header.height,
+            width=header.width,
+            num_frames=header.num_frames,
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 import xxhash
 
 from skipstone.latent_kv.v1 import latent_kv_pb2
-from skipstone_shared.errors import DataCorrupt, InvalidArgument
+from skipstone_shared.enum_messages import required_enum
+from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.generation_messages import duration_from_message, duration_to_message
 from skipstone_shared.latent_messages import (
     metadata_from_message,
@@ -40,7 +41,9 @@ _KIND_TO_MESSAGE: dict[EvictionKind, latent_kv_pb2.EvictionKind.ValueType] = {
     EvictionKind.CORRUPT: latent_kv_pb2.EVICTION_KIND_CORRUPT,
     EvictionKind.LEASE_ENDED: latent_kv_pb2.EVICTION_KIND_LEASE_ENDED,
 }
-_KIND_FROM_MESSAGE = {message: kind for kind, message in _KIND_TO_MESSAGE.items()}
+_KIND_FROM_MESSAGE: dict[int, EvictionKind] = {
+    message: kind for kind, message in _KIND_TO_MESSAGE.items()
+}
 
 
 def rechunked(buffers: Iterable[Buffer], chunk_bytes: int = MAX_CHUNK_BYTES) -> Iterator[bytes]:
@@ -228,15 +231,9 @@ def eviction_from_message(message: latent_kv_pb2.WatchEvictionsResponse) -> Evic
     Raises:
         InvalidArgument: a kind this version does not know.
     """
-    if message.kind not in _KIND_FROM_MESSAGE:
-        raise InvalidArgument(
-            f"kind {message.kind} is not a reason for a removal",
-            field="kind",
-            allowed=", ".join(kind.value for kind in EvictionKind),
-        )
     return EvictionEvent(
         sequence=message.sequence,
-        kind=_KIND_FROM_MESSAGE[message.kind],
+        kind=required_enum(_KIND_FROM_MESSAGE, message.kind, "kind"),
         namespace=message.namespace,
         entry_id=message.entry_id,
     )
