@@ -99,6 +99,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
         def call(request: Any, context: Any) -> Any:
             rpc = RpcRecord(method, context, self._metrics)
             try:
+                _refuse_abandoned(context)
                 response = behavior(request, context)
             except Exception as error:  # noqa: BLE001 - the last handler before gRPC's own
                 _abort(rpc, error, context)
@@ -111,6 +112,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
         def stream(request: Any, context: Any) -> Iterator[Any]:
             rpc = RpcRecord(method, context, self._metrics)
             try:
+                _refuse_abandoned(context)
                 yield from behavior(request, context)
             except GeneratorExit:
                 rpc.finish(grpc.StatusCode.CANCELLED, "caller went away")
@@ -178,6 +180,16 @@ class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
             rpc.finish(_code_of(context))
 
         return stream
+
+
+def _refuse_abandoned(context: Any) -> None:
+    """Saves the work on an rpc whose caller went away while it waited for a worker.
+
+    Raises:
+        Cancelled: Nobody waits for the answer.
+    """
+    if not context.is_active():
+        raise errors.Cancelled("caller went away before the work began")
 
 
 def _abort(rpc: RpcRecord, error: Exception, context: Any) -> NoReturn:

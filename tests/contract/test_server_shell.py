@@ -50,9 +50,11 @@ class Behaviour:
         self.release = threading.Event()
         self.closed = threading.Event()
         self.stopped: list[str] = []
+        self.answered: list[bytes] = []
 
     def answer(self, request: bytes) -> bytes:
         """Returns an answer or raises what the request asks for."""
+        self.answered.append(request)
         if request == b"bad":
             raise errors.InvalidArgument("is bad", field="request", allowed="good")
         if request == b"bug":
@@ -268,7 +270,7 @@ def test_the_handler_knows_the_request_and_how_long_it_may_take(
         answer = call(channel, b"context", metadata=[(REQUEST_ID_KEY, "r1")])
         request_id, left = json.loads(answer)
         assert request_id == "r1"
-        assert 0 < left <= TIMEOUT_S
+        assert 0 < left <= TIMEOUT_S + 1  # gRPC rounds the deadline on the wire
         fresh_id, _ = json.loads(call(channel, b"context"))
     assert fresh_id
     assert fresh_id != "r1"
@@ -323,6 +325,22 @@ def test_health_answers_while_every_worker_is_busy(shell: Shell, behaviour: Beha
             assert check_health(channel, SERVICE) == health_pb2.HealthCheckResponse.SERVING
             behaviour.release.set()
             assert busy.result(TIMEOUT_S) == b"block"
+
+
+def test_a_waiting_request_whose_caller_went_away_is_not_worked_on(behaviour: Behaviour) -> None:
+    """Only synchronous servers have a queue in front of their workers."""
+    with sync_shell(behaviour, InProcessSettings(max_workers=1)) as target:
+        with connected(target) as channel:
+            busy = channel.unary_unary(f"/{SERVICE}/Call").future(b"block", timeout=TIMEOUT_S)
+            assert behaviour.entered.wait(TIMEOUT_S)
+            waiting = channel.unary_unary(f"/{SERVICE}/Call").future(b"waits", timeout=TIMEOUT_S)
+            check_health(channel, SERVICE)  # on the same connection: the request has arrived
+            waiting.cancel()
+            check_health(channel, SERVICE)  # and now the cancellation too
+            behaviour.release.set()
+            busy.result(TIMEOUT_S)
+            assert call(channel, b"next") == b"next"
+    assert behaviour.answered == [b"block", b"next"]
 
 
 def test_a_health_watch_is_told_of_the_end(shell: Shell, behaviour: Behaviour) -> None:
