@@ -38,11 +38,14 @@ class Embedding:
         vector: float32 ``(dimension,)``, L2 norm 1, all finite.
         num_tokens: Tokens of the input that the model saw; 0 when it does not count.
         truncated: Whether the end of the input was ignored.
+        model_id: Model it comes from; vectors of different models are never compared. Empty inside
+            an encoder, which is the model.
     """
 
     vector: Vector
     num_tokens: int = 0
     truncated: bool = False
+    model_id: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
