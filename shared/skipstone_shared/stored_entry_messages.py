@@ -33,6 +33,9 @@ from skipstone_shared.timestamp_messages import timestamp_from_message, timestam
 
 Buffer = bytes | bytearray | memoryview
 
+WATCH_READY = (("x-skipstone-watch", "ready"),)
+"""Initial metadata that a server of WatchEvictions sends as soon as it watches."""
+
 _KIND_TO_MESSAGE: dict[EvictionKind, latent_kv_pb2.EvictionKind.ValueType] = {
     EvictionKind.GAP: latent_kv_pb2.EVICTION_KIND_GAP,
     EvictionKind.CAPACITY: latent_kv_pb2.EVICTION_KIND_CAPACITY,

@@ -218,7 +218,9 @@ class LatentKVServicer:
 
     def WatchEvictions(self, request, context):
         """Streams removals as they happen, starting after a sequence number. A watcher that fell behind
-        the kept history gets a first event of kind GAP and MUST reconcile by listing.
+        the kept history gets a first event of kind GAP and MUST reconcile by listing. The server sends
+        initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
+        from when on no removal is missed.
         Errors:
         INVALID_ARGUMENT: a sequence number from the future; start from 0.
         UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.

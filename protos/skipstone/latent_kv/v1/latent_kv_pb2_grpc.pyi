@@ -106,7 +106,9 @@ class LatentKVStub:
     """
     WatchEvictions: _grpc.UnaryStreamMultiCallable[_latent_kv_pb2.WatchEvictionsRequest, _latent_kv_pb2.WatchEvictionsResponse]
     """Streams removals as they happen, starting after a sequence number. A watcher that fell behind
-    the kept history gets a first event of kind GAP and MUST reconcile by listing.
+    the kept history gets a first event of kind GAP and MUST reconcile by listing. The server sends
+    initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
+    from when on no removal is missed.
     Errors:
       INVALID_ARGUMENT: a sequence number from the future; start from 0.
       UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
@@ -195,7 +197,9 @@ class LatentKVAsyncStub(LatentKVStub):
     """
     WatchEvictions: _aio.UnaryStreamMultiCallable[_latent_kv_pb2.WatchEvictionsRequest, _latent_kv_pb2.WatchEvictionsResponse]  # type: ignore[assignment]
     """Streams removals as they happen, starting after a sequence number. A watcher that fell behind
-    the kept history gets a first event of kind GAP and MUST reconcile by listing.
+    the kept history gets a first event of kind GAP and MUST reconcile by listing. The server sends
+    initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
+    from when on no removal is missed.
     Errors:
       INVALID_ARGUMENT: a sequence number from the future; start from 0.
       UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
@@ -347,7 +351,9 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_latent_kv_pb2.WatchEvictionsResponse], _abc.AsyncIterator[_latent_kv_pb2.WatchEvictionsResponse]]:
         """Streams removals as they happen, starting after a sequence number. A watcher that fell behind
-        the kept history gets a first event of kind GAP and MUST reconcile by listing.
+        the kept history gets a first event of kind GAP and MUST reconcile by listing. The server sends
+        initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
+        from when on no removal is missed.
         Errors:
           INVALID_ARGUMENT: a sequence number from the future; start from 0.
           UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
