@@ -1,0 +1,44 @@
+"""Starts the vector index: settings -> objects -> serve."""
+
+from __future__ import annotations
+
+import sys
+
+from skipstone_shared.config import load_settings
+from skipstone_shared.grpc_server import Mounted, serve
+from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
+from skipstone_vector_index.config import VectorIndexSettings
+from skipstone_vector_index.graph_vectors import GraphOptions
+from skipstone_vector_index.hnsw_index import HnswIndex
+from skipstone_vector_index.record_log import RecordLog
+from skipstone_vector_index.server import mount
+
+
+def build(settings: VectorIndexSettings) -> Mounted:
+    """Opens the index of the settings.
+
+    Raises:
+        FailedPrecondition: The data directory cannot be used.
+    """
+    graph = GraphOptions(
+        m=settings.hnsw_m,
+        ef_construction=settings.hnsw_ef_construction,
+        ef_search=settings.hnsw_ef_search,
+    )
+    options = AdaptiveOptions(
+        exact_search_limit=settings.exact_search_limit,
+        rebuild_tombstone_share=settings.rebuild_tombstone_share,
+        graph=graph,
+    )
+    log = RecordLog(settings.data_dir, settings.max_disk_bytes, fsync=settings.fsync)
+    return mount(HnswIndex(log, options))
+
+
+def main() -> int:
+    """Runs the service until SIGTERM."""
+    settings = load_settings(VectorIndexSettings)
+    return serve(settings, lambda: build(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Settings of the vector index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.ports import DEFAULT_PORTS
+
+
+class VectorIndexSettings(ServiceSettings):
+    """Finds entries whose vector is close to a query; keeps them in a directory."""
+
+    service_name = "vector_index"
+
+    port: Port = DEFAULT_PORTS["vector_index"]
+    """TCP port to listen on; 0 takes any free one and logs it."""
+
+    data_dir: Path = Path("data/vector_index")
+    """Directory of the index; created where it is missing, used by one process at a time."""
+
+    max_disk_bytes: int = Field(default=16 << 30, ge=1 << 20)
+    """Size the data may grow to, in bytes; a full index refuses writes. Taken as it is needed."""
+
+    fsync: bool = True
+    """Whether a write reaches the disk before it is acknowledged. Without, it survives the end of
+    the process but maybe not of the machine."""
+
+    exact_search_limit: int = Field(default=4096, ge=0)
+    """Live entries up to which a partition is searched exactly; larger ones get an HNSW graph."""
+
+    hnsw_m: int = Field(default=16, ge=2, le=128)
+    """Links per vector and layer of a graph: more is better recall and more memory."""
+
+    hnsw_ef_construction: int = Field(default=200, ge=8, le=4096)
+    """Candidates looked at when a vector is added: more is better recall and slower adds."""
+
+    hnsw_ef_search: int = Field(default=128, ge=8, le=4096)
+    """Candidates looked at in a search of a graph: more is better recall and slower searches."""
+
+    rebuild_tombstone_share: float = Field(default=0.3, gt=0.0, lt=1.0)
+    """Share of removed vectors in a graph above which it is built anew in the background."""

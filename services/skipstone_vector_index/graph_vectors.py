@@ -1,0 +1,138 @@
+"""Approximate search in an HNSW graph (Malkov and Yashunin 2018, arXiv 1603.09320)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import hnswlib
+import numpy as np
+
+from skipstone_vector_index.flat_vectors import FlatVectors
+from skipstone_vector_index.vectors import Labels, Matrix
+
+_MIN_ROWS = 64
+_EXPORT_ROWS = 1024
+_SEED = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """How graphs are built and searched.
+
+    Attributes:
+        m: Links per vector and layer.
+        ef_construction: Candidates looked at when a vector is added.
+        ef_search: Candidates looked at in a search, at least.
+    """
+
+    m: int = 16
+    ef_construction: int = 200
+    ef_search: int = 128
+
+
+class GraphVectors:
+    """Vectors in an hnswlib graph, which holds the only copy of them.
+
+    Every write takes a fresh slot of the graph, and the slot of the old vector becomes a tombstone:
+    hnswlib's own update and reuse of slots leave links that cost recall. `AdaptiveVectors` builds a
+    new graph when tombstones become many.
+    """
+
+    def __init__(self, dimension: int, options: GraphOptions, rows: int = _MIN_ROWS) -> None:
+        """Creates an empty graph.
+
+        Args:
+            dimension: Elements of a vector.
+            options: How it is built and searched.
+            rows: Vectors to make room for.
+        """
+        self._dimension = dimension
+        # Inner product of unit vectors is the cosine; hnswlib's "cosine" would normalise again.
+        self._graph = hnswlib.Index(space="ip", dim=dimension)
+        self._graph.init_index(
+            max_elements=max(rows, _MIN_ROWS),
+            M=options.m,
+            ef_construction=options.ef_construction,
+            random_seed=_SEED,
+        )
+        self._graph.set_ef(options.ef_search)
+        self._slots: dict[int, int] = {}
+        self._labels: Labels = np.empty(max(rows, _MIN_ROWS), np.int64)
+        self._next_slot = 0
+
+    @property
+    def live_count(self) -> int:
+        """Vectors that a search can find."""
+        return len(self._slots)
+
+    @property
+    def tombstone_count(self) -> int:
+        """Slots whose vector was removed or replaced."""
+        return self._next_slot - len(self._slots)
+
+    def put(self, labels: Labels, vectors: Matrix) -> None:
+        """Adds or replaces vectors; one that is equal to the stored one stays where it is."""
+        new = [i for i, label in enumerate(labels.tolist()) if not self._has(label, vectors[i])]
+        if not new:
+            return
+        labels, vectors = labels[new], vectors[new]
+        self.remove(labels)
+        slots = np.arange(self._next_slot, self._next_slot + len(labels))
+        self._reserve(self._next_slot + len(labels))
+        self._graph.add_items(vectors, slots, num_threads=1)
+        self._labels[slots] = labels
+        self._slots.update(zip(labels.tolist(), slots.tolist(), strict=True))
+        self._next_slot += len(labels)
+
+    def remove(self, labels: Labels) -> None:
+        """Turns vectors into tombstones."""
+        for label in labels.tolist():
+            slot = self._slots.pop(label, None)
+            if slot is not None:
+                self._graph.mark_deleted(slot)
+
+    def nearest(self, queries: Matrix, count: int) -> list[Labels]:
+        """Returns the vectors that the graph finds."""
+        count = min(count, len(self._slots))
+        if count == 0:
+            return [np.empty(0, np.int64) for _ in queries]
+        try:
+            slots, _ = self._graph.knn_query(queries, k=count, num_threads=1)
+        except RuntimeError:
+            # hnswlib fills a matrix or fails: removals can leave fewer than `count` vectors within
+            # reach although there are more.
+            return self._nearest_exact(queries, count)
+        return list(self._labels[slots.astype(np.int64)])
+
+    def export(self) -> tuple[Labels, Matrix]:
+        """Returns copies of labels and vectors."""
+        labels = np.fromiter(self._slots, np.int64, len(self._slots))
+        vectors = np.empty((len(labels), self._dimension), np.float32)
+        for rows, part in self._read_chunks():
+            vectors[rows] = part
+        return labels, vectors
+
+    def _has(self, label: int, vector: Matrix) -> bool:
+        slot = self._slots.get(label)
+        return slot is not None and np.array_equal(self._graph.get_items([slot])[0], vector)
+
+    def _nearest_exact(self, queries: Matrix, count: int) -> list[Labels]:
+        labels, vectors = self.export()
+        flat = FlatVectors(self._dimension, len(labels))
+        flat.put(labels, vectors)
+        return flat.nearest(queries, count)
+
+    def _read_chunks(self) -> Iterator[tuple[slice, Matrix]]:
+        # In chunks, since hnswlib answers with a list of lists before it becomes an array.
+        slots = list(self._slots.values())
+        for start in range(0, len(slots), _EXPORT_ROWS):
+            rows = slice(start, min(start + _EXPORT_ROWS, len(slots)))
+            yield rows, self._graph.get_items(slots[rows])
+
+    def _reserve(self, rows: int) -> None:
+        if rows <= len(self._labels):
+            return
+        size = max(rows, 2 * len(self._labels))
+        self._graph.resize_index(size)
+        self._labels = np.resize(self._labels, size)

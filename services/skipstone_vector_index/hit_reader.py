@@ -1,0 +1,60 @@
+"""From candidates to hits: reads entries from the log and compares them exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skipstone_shared.index_entries import SearchHit, Vector
+from skipstone_vector_index.entry_rules import cosines
+from skipstone_vector_index.record_codec import Record
+from skipstone_vector_index.record_log import LogView
+
+
+class HitReader:
+    """Makes the hits of the queries of one call from one view of the log."""
+
+    def __init__(
+        self,
+        view: LogView,
+        partition: int,
+        embedding_model_id: str,
+        min_similarity: float | None,
+    ) -> None:
+        """Prepares reading.
+
+        Args:
+            view: The log.
+            partition: Number of the partition.
+            embedding_model_id: Entries of another model are passed over; empty for any.
+            min_similarity: Only hits with at least this similarity; None for all.
+        """
+        self._view = view
+        self._partition = partition
+        self._model_id = embedding_model_id
+        self._min_similarity = -2.0 if min_similarity is None else min_similarity
+        self._records: dict[int, Record | None] = {}
+
+    def best(self, query: Vector, labels: Sequence[int], top_k: int) -> list[SearchHit]:
+        """Returns the best hits among candidates, in the order of the contract."""
+        records = [record for label in labels if (record := self._read(label)) is not None]
+        if not records:
+            return []
+        similarities = cosines(np.stack([record.vector for record in records]), query)
+        scored = [
+            (-similarity, record.entry_id, record)
+            for similarity, record in zip(similarities, records, strict=True)
+            if similarity >= self._min_similarity
+        ]
+        scored.sort(key=lambda item: item[:2])
+        return [SearchHit(record.entry(), -negative) for negative, _, record in scored[:top_k]]
+
+    def _read(self, label: int) -> Record | None:
+        if label not in self._records:
+            record = self._view.get((self._partition, label))
+            # A write may have replaced the entry since the vectors were searched.
+            if record and self._model_id not in ("", record.embedding_model_id):
+                record = None
+            self._records[label] = record
+        return self._records[label]

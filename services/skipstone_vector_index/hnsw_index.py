@@ -1,0 +1,319 @@
+"""The default index: HNSW graphs in memory over a durable record log."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from skipstone_shared.errors import EntryNotFound, InvalidArgument, SkipstoneError, Unavailable
+from skipstone_shared.index_entries import (
+    IndexCapabilities,
+    IndexEntry,
+    IndexPage,
+    IndexStats,
+    LocatedEntry,
+    SearchHit,
+    Vector,
+    VectorEntry,
+)
+from skipstone_shared.latents import checked_entry_id, checked_namespace
+from skipstone_vector_index import entry_rules
+from skipstone_vector_index.adaptive_vectors import AdaptiveOptions, AdaptiveVectors
+from skipstone_vector_index.catalog import Catalog, Partition
+from skipstone_vector_index.graph_builder import GraphBuilder
+from skipstone_vector_index.hit_reader import HitReader
+from skipstone_vector_index.paging import PageCursor
+from skipstone_vector_index.record_codec import Record, make_record
+from skipstone_vector_index.record_log import Changes, Key, RecordLog
+
+_SPARE_CANDIDATES = 8
+"""Candidates beyond top_k: replaces those that a write removes between graph and log, and lets
+entries of equal similarity be ordered by id at the edge."""
+
+_LOAD_ROWS = 4096
+
+_MAX_PAGE_BYTES = 1 << 20
+"""A page ends after this many bytes of entries, so that it fits in one 4 MiB message."""
+
+
+class HnswIndex:
+    """Vectors in memory, entries in the log.
+
+    A write goes to the log first and then to memory, so nothing is found that is not durable. A
+    search takes candidates from memory and reads them in one view of the log: vector and payload
+    of a hit always belong together, and its similarity is exact whatever found it.
+
+    Start-up reads the log into flat matrices, which can be searched at once; large partitions get
+    their graph in the background.
+    """
+
+    def __init__(
+        self,
+        log: RecordLog,
+        options: AdaptiveOptions | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Loads the index from its log, which it closes with itself.
+
+        Args:
+            log: Where entries are durable.
+            options: When vectors are searched exactly and when in a graph.
+            clock: Seconds since the epoch.
+        """
+        self._log = log
+        self._options = options or AdaptiveOptions()
+        self._clock = clock
+        self._catalog = Catalog(self._new_vectors)
+        self._writing_lock = threading.Lock()
+        self._closed = False
+        self._builder = GraphBuilder()
+        self._sequence = log.sequence()
+        self._next_partition = 1 + max(log.partitions(), default=0)
+        self._load()
+
+    def upsert_entries(
+        self, namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]
+    ) -> list[SkipstoneError | None]:
+        """Stores entries; see `VectorIndex`."""
+        namespace = checked_namespace(namespace)
+        entry_rules.checked_compatibility_key(compatibility_key)
+        entry_rules.check_count("entries", len(entries))
+        with self._writing():
+            partition = self._catalog.find(namespace, compatibility_key)
+            statuses, accepted = self._accept(entries, _dimension(partition))
+            if accepted:
+                if partition is None:
+                    dimension = len(next(iter(accepted.values()))[1])
+                    partition = Partition(
+                        self._next_partition, namespace, compatibility_key, dimension
+                    )
+                self._store(partition, list(accepted.values()))
+        return statuses
+
+    def search_entries(
+        self,
+        namespace: str,
+        compatibility_key: str,
+        queries: Sequence[Vector],
+        top_k: int,
+        min_similarity: float | None = None,
+        embedding_model_id: str = "",
+    ) -> list[list[SearchHit]]:
+        """Finds the closest entries; see `VectorIndex`."""
+        self._check_open()
+        namespace = checked_namespace(namespace)
+        entry_rules.checked_compatibility_key(compatibility_key)
+        entry_rules.check_count("queries", len(queries))
+        entry_rules.check_count("top_k", top_k, entry_rules.MAX_TOP_K)
+        entry_rules.check_min_similarity(min_similarity)
+        partition = self._catalog.find(namespace, compatibility_key)
+        units = entry_rules.unit_queries(queries, _dimension(partition))
+        if partition is None:
+            return [[] for _ in queries]
+        candidates: list[list[int]] = [[] for _ in queries]
+        for model_id, vectors in list(partition.vectors.items()):
+            if embedding_model_id in ("", model_id):
+                found = vectors.nearest(units, top_k + _SPARE_CANDIDATES)
+                for mine, labels in zip(candidates, found, strict=True):
+                    mine.extend(labels.tolist())
+        with self._log.reading() as view:
+            reader = HitReader(view, partition.number, embedding_model_id, min_similarity)
+            return [
+                reader.best(unit, labels, top_k)
+                for unit, labels in zip(units, candidates, strict=True)
+            ]
+
+    def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
+        """Returns one entry; see `VectorIndex`."""
+        self._check_open()
+        namespace = checked_namespace(namespace)
+        checked_entry_id(entry_id)
+        with self._log.reading() as view:
+            found: tuple[Record, Partition] | None = None
+            for partition in self._catalog.holding(namespace, entry_id):
+                place = partition.places.get(entry_id)
+                record = place and view.get((partition.number, place.label))
+                if record and (found is None or record.revision > found[0].revision):
+                    found = record, partition
+        if found is None:
+            raise EntryNotFound(f"no entry {entry_id} in namespace {namespace}")
+        return LocatedEntry(found[0].entry(), found[1].compatibility_key)
+
+    def list_entries(
+        self,
+        namespace: str,
+        compatibility_key: str = "",
+        page_size: int = 100,
+        page_token: str = "",
+    ) -> IndexPage:
+        """Lists entries; see `VectorIndex`."""
+        self._check_open()
+        namespace = checked_namespace(namespace)
+        if compatibility_key:
+            entry_rules.checked_compatibility_key(compatibility_key)
+        entry_rules.check_count("page_size", page_size, entry_rules.MAX_PAGE_SIZE)
+        cursor = PageCursor.parse(page_token, self._sequence)
+        numbers = [p.number for p in self._catalog.select(namespace, compatibility_key)]
+        entries: list[IndexEntry] = []
+        size_bytes = 0
+        last_label = cursor.after
+        with self._log.reading() as view:
+            for key in view.keys(numbers, cursor.after, cursor.until):
+                if len(entries) == page_size or size_bytes >= _MAX_PAGE_BYTES:
+                    return IndexPage(tuple(entries), cursor.token_after(last_label))
+                last_label = key[1]
+                record = view.get(key)
+                if record is not None:
+                    entries.append(record.entry())
+                    size_bytes += len(record.payload)
+        return IndexPage(tuple(entries))
+
+    def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
+        """Removes entries; see `VectorIndex`."""
+        namespace = checked_namespace(namespace)
+        entry_rules.check_count("entry_ids", len(entry_ids))
+        with self._writing():
+            doomed: dict[Partition, list[str]] = {}
+            existed = {}
+            for entry_id in dict.fromkeys(entry_ids):
+                holding = list(self._catalog.holding(namespace, entry_id))
+                existed[entry_id] = bool(holding)
+                for partition in holding:
+                    doomed.setdefault(partition, []).append(entry_id)
+            self._remove(doomed)
+        return [existed.pop(entry_id, False) for entry_id in entry_ids]
+
+    def delete_partition(self, namespace: str, compatibility_key: str = "") -> int:
+        """Removes a partition or a namespace; see `VectorIndex`."""
+        namespace = checked_namespace(namespace)
+        if compatibility_key:
+            entry_rules.checked_compatibility_key(compatibility_key)
+        with self._writing():
+            partitions = self._catalog.select(namespace, compatibility_key)
+            doomed = {partition: list(partition.places) for partition in partitions}
+            self._remove(doomed)
+        return sum(map(len, doomed.values()))
+
+    def get_stats(self, namespace: str) -> IndexStats:
+        """Counts a namespace; see `VectorIndex`."""
+        self._check_open()
+        partitions = self._catalog.select(checked_namespace(namespace))
+        return IndexStats(
+            entry_count=sum(len(p.places) for p in partitions),
+            partition_count=len(partitions),
+            tombstone_count=sum(
+                v.tombstone_count for p in partitions for v in list(p.vectors.values())
+            ),
+            disk_bytes=self._log.disk_bytes(),
+        )
+
+    def get_capabilities(self) -> IndexCapabilities:
+        """Tells the engine and the limits."""
+        return IndexCapabilities(
+            engine="hnsw",
+            max_top_k=entry_rules.MAX_TOP_K,
+            max_batch_size=entry_rules.MAX_BATCH_SIZE,
+            exact_search_limit=self._options.exact_search_limit,
+            max_dimension=entry_rules.MAX_DIMENSION,
+        )
+
+    def wait_for_builds(self) -> None:
+        """Returns when every graph that was due at the call has taken over."""
+        self._builder.wait()
+
+    def close(self) -> None:
+        """Releases files and threads; a graph that is being built is given up."""
+        with self._writing_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._builder.close()
+        self._log.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the index is closed")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._writing_lock:
+            self._check_open()
+            yield
+
+    def _accept(
+        self, entries: Sequence[VectorEntry], dimension: int | None
+    ) -> tuple[list[SkipstoneError | None], dict[str, tuple[IndexEntry, Vector]]]:
+        """Returns the status of each entry, and those to store by id."""
+        statuses: list[SkipstoneError | None] = []
+        accepted: dict[str, tuple[IndexEntry, Vector]] = {}
+        now = self._clock()
+        for item in entries:
+            try:
+                entry, vector = entry_rules.checked_entry(item, dimension)
+            except InvalidArgument as error:
+                statuses.append(error)
+                continue
+            if not entry.create_time:
+                entry = dataclasses.replace(entry, create_time=now)
+            dimension = len(vector)
+            accepted[entry.entry_id] = entry, vector
+            statuses.append(None)
+        return statuses, accepted
+
+    def _store(self, partition: Partition, accepted: Sequence[tuple[IndexEntry, Vector]]) -> None:
+        """Writes entries to the log and then to memory."""
+        sequence = self._sequence
+        put: dict[Key, Record] = {}
+        for entry, vector in accepted:
+            sequence += 1
+            old = partition.places.get(entry.entry_id)
+            label = old.label if old else sequence
+            put[partition.number, label] = make_record(entry, vector, sequence)
+        names = (partition.namespace, partition.compatibility_key)
+        new = {} if partition.places else {partition.number: names}
+        self._log.write(Changes(sequence, put=put, add_partitions=new))
+        self._sequence = sequence
+        self._next_partition = max(self._next_partition, partition.number + 1)
+        self._catalog.put(partition, put)
+
+    def _remove(self, doomed: Mapping[Partition, Sequence[str]]) -> None:
+        """Removes entries from the log and then from memory."""
+        if not doomed:
+            return
+        keys = [partition.key_of(id_) for partition, ids in doomed.items() for id_ in ids]
+        emptied = [p.number for p, ids in doomed.items() if len(ids) == len(p.places)]
+        self._log.write(Changes(self._sequence + 1, delete=keys, drop_partitions=emptied))
+        self._sequence += 1
+        for partition, ids in doomed.items():
+            self._catalog.remove(partition, ids)
+
+    def _load(self) -> None:
+        """Fills the catalog from the log."""
+        names = self._log.partitions()
+        loaded: dict[int, Partition] = {}
+        for batch in _batches(self._log.records()):
+            number = next(iter(batch))[0]
+            if number not in loaded:
+                dimension = len(next(iter(batch.values())).vector)
+                loaded[number] = Partition(number, *names[number], dimension)
+            self._catalog.put(loaded[number], batch)
+
+    def _new_vectors(self, dimension: int) -> AdaptiveVectors:
+        return AdaptiveVectors(
+            dimension, self._options, self._builder.schedule, self._builder.stopping
+        )
+
+
+def _dimension(partition: Partition | None) -> int | None:
+    return None if partition is None else partition.dimension
+
+
+def _batches(records: Iterator[tuple[Key, Record]]) -> Iterator[dict[Key, Record]]:
+    """Groups records, which come ordered by partition, into batches of one partition each."""
+    for _, run in itertools.groupby(records, key=lambda item: item[0][0]):
+        while batch := dict(itertools.islice(run, _LOAD_ROWS)):
+            yield batch

@@ -1,0 +1,128 @@
+"""Entries and their vectors <-> the bytes of one record. The format is documented here.
+
+All numbers are little-endian.
+
+    offset  bytes
+    0       8      XXH3-64 of everything after it
+    8       1      format version, 1
+    9       1      reserved, 0
+    10      2      length of the entry id
+    12      4      length of the embedding model id
+    16      4      elements of the vector
+    20      4      reserved, 0
+    24      8      revision: number of the last write of this entry
+    32             entry id, embedding model id, vector as float32, then the rest as JSON
+
+What a start needs (id, model, revision, vector) can be read without parsing the JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+from skipstone_shared.errors import DataCorrupt
+from skipstone_shared.index_entries import IndexEntry, Vector
+from skipstone_shared.latents import DType, LatentRef, TensorSpec, checksum
+
+RECORD_VERSION = 1
+_CHECKSUM = struct.Struct("<Q")
+_HEADER = struct.Struct("<BxHII4xQ")
+_HEADER_END = _CHECKSUM.size + _HEADER.size
+
+Buffer = bytes | memoryview
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """One record; the JSON part is parsed when `entry` is called.
+
+    Attributes:
+        entry_id: Id of the entry.
+        embedding_model_id: Model of the vector.
+        revision: Number of the write that stored it.
+        vector: Unit vector, float32 ``(dimension,)``.
+        payload: The rest of the entry as JSON.
+    """
+
+    entry_id: str
+    embedding_model_id: str
+    revision: int
+    vector: Vector
+    payload: bytes
+
+    def entry(self) -> IndexEntry:
+        """Returns the entry."""
+        fields: dict[str, Any] = json.loads(self.payload)
+        return IndexEntry(
+            entry_id=self.entry_id,
+            embedding_model_id=self.embedding_model_id,
+            snapshots=tuple(_load_ref(item) for item in fields.pop("snapshots")),
+            **fields,
+        )
+
+
+def make_record(entry: IndexEntry, vector: Vector, revision: int) -> Record:
+    """Returns the record of an entry."""
+    payload = {
+        "prompt": entry.prompt,
+        "seed": entry.seed,
+        "snapshots": [_dump_ref(ref) for ref in entry.snapshots],
+        "depth": entry.depth,
+        "create_time": entry.create_time,
+        "labels": dict(entry.labels),
+    }
+    text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
+    return Record(entry.entry_id, entry.embedding_model_id, revision, vector, text.encode())
+
+
+def encode_record(record: Record) -> bytes:
+    """Returns the bytes of a record."""
+    entry_id, model_id = record.entry_id.encode(), record.embedding_model_id.encode()
+    header = _HEADER.pack(
+        RECORD_VERSION, len(entry_id), len(model_id), len(record.vector), record.revision
+    )
+    vector = np.ascontiguousarray(record.vector, "<f4").tobytes()
+    body = b"".join((header, entry_id, model_id, vector, record.payload))
+    return _CHECKSUM.pack(checksum(body)) + body
+
+
+def decode_record(data: Buffer) -> Record:
+    """Returns the record of some bytes; copies, so that it outlives the buffer.
+
+    Raises:
+        DataCorrupt: The checksum does not match, or another version wrote it.
+    """
+    view = memoryview(data)
+    if len(view) < _HEADER_END or _CHECKSUM.unpack_from(view)[0] != checksum(view[8:]):
+        raise DataCorrupt(f"a record of {len(view)} bytes fails its checksum")
+    version, id_size, model_size, dimension, revision = _HEADER.unpack_from(view, _CHECKSUM.size)
+    if version != RECORD_VERSION:
+        raise DataCorrupt(f"a record has format version {version}, known is {RECORD_VERSION}")
+    id_end = _HEADER_END + id_size
+    model_end = id_end + model_size
+    vector_end = model_end + 4 * dimension
+    return Record(
+        entry_id=str(view[_HEADER_END:id_end], "utf-8"),
+        embedding_model_id=str(view[id_end:model_end], "utf-8"),
+        revision=revision,
+        vector=np.frombuffer(view[model_end:vector_end], "<f4").astype(np.float32),
+        payload=bytes(view[vector_end:]),
+    )
+
+
+def _dump_ref(ref: LatentRef) -> dict[str, Any]:
+    fields = {f.name: getattr(ref, f.name) for f in dataclasses.fields(ref)}
+    fields["spec"] = ref.spec and [ref.spec.dtype.value, *ref.spec.shape]
+    return fields
+
+
+def _load_ref(fields: dict[str, Any]) -> LatentRef:
+    spec = fields.pop("spec")
+    if spec is not None:
+        fields["spec"] = TensorSpec(DType(spec[0]), tuple(spec[1:]))
+    return LatentRef(**fields)

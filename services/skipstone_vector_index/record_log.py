@@ -1,0 +1,232 @@
+"""The durable truth of an index: its entries in LMDB. Everything in memory is built from it.
+
+Databases of the environment, keys big-endian so that they sort:
+
+    entries     (partition number u32, label u64) -> record (`record_codec.py`)
+    partitions  partition number u32 -> JSON [namespace, compatibility key]
+    meta        "format" -> 1, "sequence" -> number of the last write, u64
+
+Every write of an entry gets the next number of one sequence. The number of its first write is the
+entry's label and stays; the number of its last write is the record's revision. So a copy of the
+vectors made at sequence S (a graph on disk) can be brought up to date: records with a revision
+above S are new to it, and labels without a record were deleted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Self
+
+import lmdb
+
+from skipstone_shared.errors import (
+    DataCorrupt,
+    FailedPrecondition,
+    QuotaExceeded,
+    ResourceExhausted,
+)
+from skipstone_shared.structured_logging import get_logger
+from skipstone_vector_index.directory_lock import DirectoryLock
+from skipstone_vector_index.record_codec import Record, decode_record, encode_record
+
+LOG_FORMAT = 1
+_KEY = struct.Struct(">IQ")
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+_MAX_READERS = 2048
+
+Key = tuple[int, int]
+"""Partition number and label of a record."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changes:
+    """What one write of the log does, all of it or nothing.
+
+    Attributes:
+        sequence: Number of the last write in it.
+        put: Records to store.
+        delete: Records to remove.
+        add_partitions: Numbers of new partitions, each with namespace and compatibility key.
+        drop_partitions: Numbers of partitions that have no records any more.
+    """
+
+    sequence: int
+    put: Mapping[Key, Record] = dataclasses.field(default_factory=dict)
+    delete: Sequence[Key] = ()
+    add_partitions: Mapping[int, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    drop_partitions: Sequence[int] = ()
+
+
+class RecordLog:
+    """Records of one data directory. Reads may run at any time, beside one write at a time."""
+
+    def __init__(self, directory: Path, max_disk_bytes: int, *, fsync: bool = True) -> None:
+        """Opens the log of a directory, which is created where it is missing.
+
+        Args:
+            directory: Where the files are.
+            max_disk_bytes: Size the data may grow to.
+            fsync: Whether a write reaches the disk before it is acknowledged; without, it survives
+                the end of the process but not of the machine.
+
+        Raises:
+            FailedPrecondition: The directory cannot be written, is in use, or holds other data.
+        """
+        self._max_disk_bytes = max_disk_bytes
+        self._path = directory / "records.mdb"
+        self._lock = DirectoryLock(directory)
+        try:
+            self._env = lmdb.open(
+                str(self._path),
+                subdir=False,
+                map_size=max_disk_bytes,
+                max_dbs=3,
+                max_readers=_MAX_READERS,
+                sync=fsync,
+                # A lost last page of meta data costs a write that was not synced, never the file.
+                metasync=False,
+            )
+            self._env.reader_check()
+            self._open_databases()
+        except (lmdb.Error, OSError) as error:
+            self._lock.release()
+            raise FailedPrecondition(f"data_dir {directory} cannot be opened: {error}") from error
+        except FailedPrecondition:
+            self._env.close()
+            self._lock.release()
+            raise
+
+    def _open_databases(self) -> None:
+        self._entries = self._env.open_db(b"entries")
+        self._partitions = self._env.open_db(b"partitions")
+        self._meta = self._env.open_db(b"meta")
+        with self._env.begin(write=True) as txn:
+            found = txn.get(b"format", db=self._meta)
+            if found is None:
+                txn.put(b"format", _U32.pack(LOG_FORMAT), db=self._meta)
+            elif _U32.unpack(found)[0] != LOG_FORMAT:
+                raise FailedPrecondition(
+                    f"{self._path} has format {_U32.unpack(found)[0]}, this version reads "
+                    f"{LOG_FORMAT}; export it with the version that wrote it"
+                )
+
+    def sequence(self) -> int:
+        """Returns the number of the last write, 0 when there was none."""
+        with self._env.begin() as txn:
+            found = txn.get(b"sequence", db=self._meta)
+        return 0 if found is None else int(_U64.unpack(found)[0])
+
+    def partitions(self) -> dict[int, tuple[str, str]]:
+        """Returns namespace and compatibility key of every partition number."""
+        with self._env.begin() as txn:
+            rows = list(txn.cursor(db=self._partitions))
+        return {_U32.unpack(key)[0]: tuple(json.loads(value)) for key, value in rows}
+
+    def records(self) -> Iterator[tuple[Key, Record]]:
+        """Yields every record, by key. Damaged ones are passed over and removed afterwards."""
+        damaged: list[Key] = []
+        with self._env.begin(buffers=True) as txn:
+            for key, value in txn.cursor(db=self._entries):
+                partition, label = _KEY.unpack(key)
+                try:
+                    record = decode_record(value)
+                except DataCorrupt as error:
+                    get_logger().error("damaged record removed", label=label, error=error.message)
+                    damaged.append((partition, label))
+                else:
+                    yield (partition, label), record
+        if damaged:
+            self.write(Changes(sequence=self.sequence(), delete=damaged))
+
+    def write(self, changes: Changes) -> None:
+        """Makes changes durable: when this returns they survive a kill.
+
+        Raises:
+            QuotaExceeded: They would take more than ``max_disk_bytes``; nothing was written.
+            ResourceExhausted: The disk is full; nothing was written.
+        """
+        with self._translated(), self._env.begin(write=True) as txn:
+            for key in changes.delete:
+                txn.delete(_KEY.pack(*key), db=self._entries)
+            for number in changes.drop_partitions:
+                txn.delete(_U32.pack(number), db=self._partitions)
+            for number, names in changes.add_partitions.items():
+                txn.put(_U32.pack(number), json.dumps(names).encode(), db=self._partitions)
+            for key, record in changes.put.items():
+                txn.put(_KEY.pack(*key), encode_record(record), db=self._entries)
+            txn.put(b"sequence", _U64.pack(changes.sequence), db=self._meta)
+
+    @contextmanager
+    def reading(self) -> Iterator[LogView]:
+        """Opens a view of the log as it is at this moment; later writes do not change it."""
+        with self._env.begin(buffers=True) as txn:
+            yield LogView(txn, self._entries)
+
+    def disk_bytes(self) -> int:
+        """Returns the bytes the data file takes on disk."""
+        return self._path.stat().st_blocks * 512
+
+    def close(self) -> None:
+        """Closes the files and gives the directory free."""
+        self._env.close()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.MapFullError as error:
+            raise QuotaExceeded(
+                f"the index is full: max_disk_bytes is {self._max_disk_bytes}"
+            ) from error
+        except lmdb.DiskError as error:
+            raise ResourceExhausted("the disk of the index is full") from error
+
+
+class LogView:
+    """The log as it was when a read began."""
+
+    def __init__(self, txn: lmdb.Transaction, entries: Any) -> None:
+        self._txn = txn
+        self._entries = entries
+
+    def get(self, key: Key) -> Record | None:
+        """Returns a record; None when there is none, or when it is damaged."""
+        value = self._txn.get(_KEY.pack(*key), db=self._entries)
+        if value is None:
+            return None
+        try:
+            return decode_record(value)
+        except DataCorrupt as error:
+            get_logger().error("damaged record passed over", label=key[1], error=error.message)
+            return None
+
+    def keys(self, partitions: Iterable[int], after: int, until: int) -> Iterator[Key]:
+        """Yields the keys in partitions with ``after < label <= until``, by ascending label."""
+        runs = [self._keys_of(number, after) for number in partitions]
+        merged = heapq.merge(*runs, key=lambda key: key[1])
+        return takewhile(lambda key: key[1] <= until, merged)
+
+    def _keys_of(self, partition: int, after: int) -> Iterator[Key]:
+        cursor = self._txn.cursor(db=self._entries)
+        if not cursor.set_range(_KEY.pack(partition, after + 1)):
+            return
+        for raw in cursor.iternext(keys=True, values=False):
+            number, label = _KEY.unpack(raw)
+            if number != partition:
+                return
+            yield number, label
