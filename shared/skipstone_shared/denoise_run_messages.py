@@ -218,6 +218,14 @@ class DenoiseEventReader:
             case _:
                 return None
 
+    def finish(self) -> None:
+        """Called when the stream has ended.
+
+        Raises:
+            DataCorrupt: an artifact is truncated.
+        """
+        self._artifacts.check_complete()
+
 
 def _started_to_message(event: DenoiseStarted) -> denoise_pb2.DenoiseStarted:
     refusal = denoise_pb2.ResumeRefusal(reason=event.refusal_reason, message=event.refusal_message)

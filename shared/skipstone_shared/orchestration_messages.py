@@ -206,6 +206,14 @@ class GenerateEventReader:
             case _:
                 return None
 
+    def finish(self) -> None:
+        """Called when the stream has ended.
+
+        Raises:
+            DataCorrupt: an artifact is truncated.
+        """
+        self._artifacts.check_complete()
+
 
 def fallback_to_message(fallback: Fallback) -> orchestrator_pb2.Fallback:
     """The message of one thing that went wrong."""

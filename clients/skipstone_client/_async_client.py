@@ -1,0 +1,244 @@
+"""What all asynchronous clients share; the same promises as ``_sync_client``, on ``grpc.aio``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import grpc
+
+from skipstone_client._channel import Service, channel_options
+from skipstone_client._errors import closed, deadline_exceeded, decoded
+from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
+
+StubT = TypeVar("StubT")
+ResponseT = TypeVar("ResponseT")
+RequestT = TypeVar("RequestT")
+ResponseCoT = TypeVar("ResponseCoT", covariant=True)
+RequestContraT = TypeVar("RequestContraT", contravariant=True)
+
+
+class AsyncUnaryMethod(Protocol[RequestContraT, ResponseCoT]):
+    """An rpc with one answer; the request is a message or an iterator of messages."""
+
+    def __call__(
+        self,
+        request: RequestContraT,
+        /,
+        *,
+        timeout: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> Awaitable[ResponseCoT]:
+        """Calls it."""
+        ...
+
+
+class AsyncStreamCall(Protocol[ResponseCoT]):
+    """A running rpc with several answers."""
+
+    def __aiter__(self) -> AsyncIterator[ResponseCoT]:
+        """Its answers."""
+        ...
+
+    async def initial_metadata(self) -> Any:
+        """Waits for what comes before the first answer."""
+        ...
+
+    def cancel(self) -> bool:
+        """Ends it."""
+        ...
+
+
+class AsyncStreamMethod(Protocol[RequestContraT, ResponseCoT]):
+    """An rpc with several answers."""
+
+    def __call__(
+        self,
+        request: RequestContraT,
+        /,
+        *,
+        timeout: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> AsyncStreamCall[ResponseCoT]:
+        """Calls it."""
+        ...
+
+
+class AsyncClient(Generic[StubT]):
+    """Base of the asynchronous clients. One client belongs to one event loop.
+
+    The channel opens with the first call, so a client may be made outside of the loop.
+    """
+
+    def __init__(
+        self, target: str, service: Service, make_stub: Callable[[Any], Any], timeout_s: float
+    ) -> None:
+        """Creates the client without connecting.
+
+        Args:
+            target: gRPC target: ``host:port``, or ``dns:///name:port`` to spread calls over all
+                addresses of a name.
+            service: What is behind it.
+            make_stub: Class of the stub; it becomes an asynchronous one by the channel it gets.
+            timeout_s: Deadline of a call that gives none of its own, in seconds.
+        """
+        self._target = target
+        self._service = service
+        self._make_stub = make_stub
+        self._timeout_s = timeout_s
+        self._channel: grpc.aio.Channel | None = None
+        self._opened_stub: StubT | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    @property
+    def target(self) -> str:
+        """The gRPC target."""
+        return self._target
+
+    async def close(self) -> None:
+        """Ends running calls and closes the connection. Idempotent."""
+        self._closed = True
+        channel, self._channel, self._opened_stub = self._channel, None, None
+        if channel is not None:
+            await channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def _stub(self) -> StubT:
+        """The stub, opened when needed.
+
+        Raises:
+            Unavailable: the client is closed.
+            FailedPrecondition: the client belongs to another event loop.
+        """
+        if self._closed:
+            raise closed(self._service.name)
+        loop = asyncio.get_running_loop()
+        if self._opened_stub is None:
+            options = channel_options(self._target, self._service)
+            self._channel = grpc.aio.insecure_channel(self._target, options)
+            self._opened_stub = self._make_stub(self._channel)
+            self._loop = loop
+        elif self._loop is not loop:
+            raise FailedPrecondition(
+                f"the client of {self._service.name} was used in another event loop; "
+                "create one in this loop"
+            )
+        assert self._opened_stub is not None
+        return self._opened_stub
+
+    @property
+    def _peer(self) -> str:
+        return f"{self._service.name} at {self._target}"
+
+    async def _call(
+        self,
+        method: AsyncUnaryMethod[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None = None,
+    ) -> ResponseT:
+        """The answer of an rpc.
+
+        Raises:
+            SkipstoneError: what the service raised, or what happened on the way.
+        """
+        timeout = call_timeout_s(self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            return await method(request, timeout=timeout, metadata=outgoing_metadata())
+        except grpc.RpcError as error:
+            raise decoded(error, self._peer, timeout) from error
+        except asyncio.CancelledError:
+            # gRPC raises it too when the channel is closed under a call; then nobody has cancelled
+            # the task, and to say so would be wrong.
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise closed(self._service.name) from None
+            raise
+
+    def _stream(
+        self,
+        method: AsyncStreamMethod[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None,
+        first_message_timeout_s: float | None = None,
+    ) -> AsyncMessageStream[ResponseT]:
+        """The answers of an rpc, as they come.
+
+        Args:
+            method: The rpc.
+            request: Its request.
+            timeout_s: Deadline of the whole stream; None for none.
+            first_message_timeout_s: Deadline of the first message; None for none of its own.
+        """
+        timeout = call_timeout_s(timeout_s)
+        call = method(request, timeout=timeout, metadata=outgoing_metadata())
+        return AsyncMessageStream(call, self._peer, timeout, first_message_timeout_s)
+
+
+class AsyncMessageStream(AsyncIterator[ResponseT]):
+    """Answers of one rpc. Closing it ends the rpc."""
+
+    def __init__(
+        self,
+        call: AsyncStreamCall[ResponseT],
+        peer: str,
+        timeout_s: float | None,
+        first_message_timeout_s: float | None,
+    ) -> None:
+        """Takes over a call.
+
+        Args:
+            call: What the stub returned.
+            peer: Service and target, for errors.
+            timeout_s: Deadline the call was made with.
+            first_message_timeout_s: Deadline of the first message.
+        """
+        self._call = call
+        self._messages = aiter(call)
+        self._peer = peer
+        self._timeout_s = timeout_s
+        self._wait_s = first_message_timeout_s
+        self._is_closed = False
+
+    async def __anext__(self) -> ResponseT:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                message = await anext(self._messages)
+        except TimeoutError as error:
+            self._call.cancel()
+            raise deadline_exceeded(self._wait_s or 0.0).came_from(self._peer) from error
+        except grpc.RpcError as error:
+            if self._is_closed:
+                raise StopAsyncIteration from None
+            raise decoded(error, self._peer, self._timeout_s) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_closed and task is not None and not task.cancelling():
+                raise StopAsyncIteration from None
+            self._call.cancel()
+            raise
+        self._wait_s = None
+        return message
+
+    async def initial_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """Waits for what the server sends before its first message; empty when the rpc failed."""
+        return tuple((key, value) for key, value in await self._call.initial_metadata())
+
+    def close(self) -> None:
+        """Ends the rpc; iterating ends then. Idempotent."""
+        self._is_closed = True
+        self._call.cancel()

@@ -1,0 +1,49 @@
+"""What a stub raised -> the exception that a local object would have raised."""
+
+from __future__ import annotations
+
+import grpc
+
+from skipstone_shared.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    ResourceExhausted,
+    SkipstoneError,
+    Unavailable,
+    Unimplemented,
+)
+from skipstone_shared.grpc_errors import from_rpc_error
+
+_OF_THE_WAY = (Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavailable, Unimplemented)
+"""Errors that the way to the service may have caused, or its state. They say which service it was;
+errors about the call itself are the same words from a local and from a remote object."""
+
+_GRPC_DEADLINE_TEXT = "Deadline Exceeded"
+"""What gRPC itself says when no answer came in time."""
+
+
+def decoded(error: grpc.RpcError, peer: str, timeout_s: float | None) -> SkipstoneError:
+    """The exception behind an rpc error, for ``raise ... from error``.
+
+    Args:
+        error: What the stub raised.
+        peer: Service and target, as people should read it.
+        timeout_s: Timeout of the call.
+    """
+    result = from_rpc_error(error)
+    if result.message == _GRPC_DEADLINE_TEXT and timeout_s is not None:
+        result = deadline_exceeded(timeout_s)
+    if isinstance(result, _OF_THE_WAY):
+        return result.came_from(peer)
+    return result
+
+
+def deadline_exceeded(timeout_s: float) -> DeadlineExceeded:
+    """No answer came in time."""
+    return DeadlineExceeded(f"no answer within {timeout_s:.3g} s")
+
+
+def closed(service: str) -> Unavailable:
+    """The client was closed, by this thread or another."""
+    return Unavailable(f"the client of {service} is closed")

@@ -1,0 +1,269 @@
+"""What all synchronous clients share: one channel, deadlines, errors, streams of answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+import grpc
+
+from skipstone_client._channel import Service, channel_options
+from skipstone_client._errors import closed, deadline_exceeded, decoded
+from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
+
+StubT = TypeVar("StubT")
+ResponseT = TypeVar("ResponseT")
+RequestT = TypeVar("RequestT")
+ResponseCoT = TypeVar("ResponseCoT", covariant=True)
+RequestContraT = TypeVar("RequestContraT", contravariant=True)
+
+
+class UnaryMethod(Protocol[RequestContraT, ResponseCoT]):
+    """An rpc with one answer; the request is a message or an iterator of messages."""
+
+    def __call__(
+        self,
+        request: RequestContraT,
+        /,
+        *,
+        timeout: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> ResponseCoT:
+        """Calls it."""
+        ...
+
+
+class StreamCall(Protocol[ResponseCoT]):
+    """A running rpc with several answers."""
+
+    def __next__(self) -> ResponseCoT:
+        """Waits for the next answer."""
+        ...
+
+    def initial_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        """Waits for what comes before the first answer."""
+        ...
+
+    def cancel(self) -> bool:
+        """Ends it."""
+        ...
+
+
+class StreamMethod(Protocol[RequestContraT, ResponseCoT]):
+    """An rpc with several answers."""
+
+    def __call__(
+        self,
+        request: RequestContraT,
+        /,
+        *,
+        timeout: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> StreamCall[ResponseCoT]:
+        """Calls it."""
+        ...
+
+
+class SyncClient(Generic[StubT]):
+    """Base of the synchronous clients. Any method may be called from any thread.
+
+    The channel opens with the first call, so a client may be made before a fork and used after it.
+    A client that was used cannot be used in a forked child: gRPC's threads are not in the child.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        service: Service,
+        make_stub: Callable[[grpc.Channel], StubT],
+        timeout_s: float,
+    ) -> None:
+        """Creates the client without connecting.
+
+        Args:
+            target: gRPC target: ``host:port``, or ``dns:///name:port`` to spread calls over all
+                addresses of a name.
+            service: What is behind it.
+            make_stub: Class of the stub.
+            timeout_s: Deadline of a call that gives none of its own, in seconds.
+        """
+        self._target = target
+        self._service = service
+        self._make_stub = make_stub
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._opened_stub: StubT | None = None
+        self._opened_by = 0
+        self._closed = False
+
+    @property
+    def target(self) -> str:
+        """The gRPC target."""
+        return self._target
+
+    def close(self) -> None:
+        """Ends running calls and closes the connection. Idempotent."""
+        with self._lock:
+            self._closed = True
+            channel, self._channel, self._opened_stub = self._channel, None, None
+        if channel is not None and self._opened_by == os.getpid():
+            channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _stub(self) -> StubT:
+        """The stub, opened when needed.
+
+        Raises:
+            Unavailable: the client is closed.
+            FailedPrecondition: the client was used before this process was forked.
+        """
+        with self._lock:
+            if self._closed:
+                raise closed(self._service.name)
+            if self._opened_stub is None:
+                options = channel_options(self._target, self._service)
+                self._channel = grpc.insecure_channel(self._target, options)
+                self._opened_stub = self._make_stub(self._channel)
+                self._opened_by = os.getpid()
+            elif self._opened_by != os.getpid():
+                raise FailedPrecondition(
+                    f"the client of {self._service.name} was used before this process was forked; "
+                    "create one in the child"
+                )
+            return self._opened_stub
+
+    @property
+    def _peer(self) -> str:
+        return f"{self._service.name} at {self._target}"
+
+    def _call(
+        self,
+        method: UnaryMethod[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None = None,
+    ) -> ResponseT:
+        """The answer of an rpc.
+
+        Raises:
+            SkipstoneError: what the service raised, or what happened on the way.
+        """
+        timeout = call_timeout_s(self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            return method(request, timeout=timeout, metadata=outgoing_metadata())
+        except grpc.RpcError as error:
+            if self._closed:
+                raise closed(self._service.name) from error
+            raise decoded(error, self._peer, timeout) from error
+        except ValueError as error:
+            # gRPC's way to say that another thread has closed the channel meanwhile.
+            if self._closed:
+                raise closed(self._service.name) from error
+            raise
+
+    def _stream(
+        self,
+        method: StreamMethod[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None,
+        first_message_timeout_s: float | None = None,
+    ) -> MessageStream[ResponseT]:
+        """The answers of an rpc, as they come.
+
+        Args:
+            method: The rpc.
+            request: Its request.
+            timeout_s: Deadline of the whole stream; None for none.
+            first_message_timeout_s: Deadline of the first message; None for none of its own.
+        """
+        timeout = call_timeout_s(timeout_s)
+        try:
+            call = method(request, timeout=timeout, metadata=outgoing_metadata())
+        except ValueError as error:
+            if self._closed:
+                raise closed(self._service.name) from error
+            raise
+        return MessageStream(call, self._peer, timeout, first_message_timeout_s)
+
+
+class MessageStream(Iterator[ResponseT]):
+    """Answers of one rpc. Closing it, also by losing it, ends the rpc; from any thread."""
+
+    def __init__(
+        self,
+        call: StreamCall[ResponseT],
+        peer: str,
+        timeout_s: float | None,
+        first_message_timeout_s: float | None,
+    ) -> None:
+        """Takes over a call.
+
+        Args:
+            call: What the stub returned.
+            peer: Service and target, for errors.
+            timeout_s: Deadline the call was made with.
+            first_message_timeout_s: Deadline of the first message.
+        """
+        self._call = call
+        self._peer = peer
+        self._timeout_s = timeout_s
+        self._first_message_timeout_s = first_message_timeout_s
+        self._is_closed = False
+        self._is_late = False
+        self._watchdog: threading.Timer | None = None
+        limit = first_message_timeout_s
+        if limit is not None and (timeout_s is None or limit < timeout_s):
+            self._watchdog = threading.Timer(limit, self._give_up)
+            self._watchdog.daemon = True
+            self._watchdog.start()
+
+    def __next__(self) -> ResponseT:
+        try:
+            message = next(self._call)
+        except grpc.RpcError as error:
+            if self._is_closed:
+                raise StopIteration from None
+            if self._is_late and self._first_message_timeout_s is not None:
+                late = deadline_exceeded(self._first_message_timeout_s)
+                raise late.came_from(self._peer) from error
+            raise decoded(error, self._peer, self._timeout_s) from error
+        finally:
+            self._stop_watchdog()
+        return message
+
+    def initial_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """Waits for what the server sends before its first message; empty when the rpc failed."""
+        return tuple((key, value) for key, value in self._call.initial_metadata())
+
+    def close(self) -> None:
+        """Ends the rpc; iterating ends then, in whatever thread. Idempotent."""
+        self._is_closed = True
+        self._stop_watchdog()
+        self._call.cancel()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _give_up(self) -> None:
+        self._is_late = True
+        self._call.cancel()
+
+    def _stop_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
