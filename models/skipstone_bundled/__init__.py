@@ -1,0 +1,1 @@
+"""Skipstone's bundled model: its scenes, captions, pictures, checker and training."""
