@@ -51,7 +51,7 @@ up: $(STAMP) ## start all services here; Ctrl-C stops them
 	$(BIN)/skipstone up
 
 demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
-	$(PY) -m skipstone_client.demo
+	PYTHONPATH=deploy:models $(PY) -m demo
 
 bench: $(STAMP) ## run every benchmark; each prints one JSON line
 	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; $(PY) "$$file"; done
