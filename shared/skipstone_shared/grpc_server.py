@@ -46,12 +46,15 @@ class Mounted:
             reflection.
         on_stop: Called in order when no rpc runs any more: flush, close, join threads.
         collectors: Prometheus metrics of the service, created with `registry=None`.
+        on_drain: Called in order when the drain begins: end streams that never end by themselves,
+            so that they do not use up the grace. Must not block.
     """
 
     register: Callable[[grpc.Server], None]
     service_names: Sequence[str]
     on_stop: Sequence[Callable[[], None]] = ()
     collectors: Sequence[Collector] = ()
+    on_drain: Sequence[Callable[[], None]] = ()
 
 
 def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
@@ -160,16 +163,20 @@ class SyncServer:
         log = get_logger()
         log.info("draining", grace_s=grace_s)
         self._health.enter_graceful_shutdown()
+        self._call_all("drain", self._mounted.on_drain)
         self._server.stop(grace_s).wait()
         self._workers.shutdown(wait=True)
         self._health_pool.shutdown(wait=True)
         self._cleanup.close()
-        for callback in self._mounted.on_stop:
+        self._call_all("stop", self._mounted.on_stop)
+        log.info("stopped")
+
+    def _call_all(self, phase: str, callbacks: Sequence[Callable[[], None]]) -> None:
+        for callback in callbacks:
             try:
                 callback()
-            except Exception as error:
-                log.error("stop callback failed", exc_info=error)
-        log.info("stopped")
+            except Exception as error:  # noqa: BLE001 - the others must still be called
+                get_logger().error(f"{phase} callback failed", exc_info=error)
 
 
 def channel_options(settings: ServiceSettings) -> list[tuple[str, Any]]:
