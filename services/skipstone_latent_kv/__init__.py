@@ -1,0 +1,1 @@
+"""The ``latent_kv`` service: durable storage of snapshots; it knows no similarity."""

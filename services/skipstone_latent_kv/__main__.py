@@ -1,0 +1,72 @@
+"""Starts the ``latent_kv`` service: settings -> store -> server."""
+
+from __future__ import annotations
+
+import sys
+
+import grpc
+
+from skipstone.latent_kv.v1 import latent_kv_pb2_grpc
+from skipstone_latent_kv.config import LatentKVSettings
+from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.lmdb_store import LmdbStore
+from skipstone_latent_kv.memory_store import MemoryStore
+from skipstone_latent_kv.metrics_store import MetricsStore
+from skipstone_latent_kv.server import SERVICE_NAME, LatentKVServicer
+from skipstone_latent_kv.sweeper import Sweeper
+from skipstone_shared.config import load_settings
+from skipstone_shared.grpc_server import Mounted, serve
+
+
+def main() -> int:
+    """Runs the service until it is told to stop; returns the exit code."""
+    settings = load_settings(LatentKVSettings)
+    return serve(settings, lambda: build(settings))
+
+
+def build(settings: LatentKVSettings) -> Mounted:
+    """Opens the configured store and puts a server's parts around it."""
+    store = open_store(settings)
+    sweeper = Sweeper(store, settings.sweep_interval_s)
+    measured = MetricsStore(store)
+    servicer = LatentKVServicer(measured, settings.max_watchers)
+
+    def register(server: grpc.Server) -> None:
+        latent_kv_pb2_grpc.add_LatentKVServicer_to_server(servicer, server)
+
+    return Mounted(
+        register=register,
+        service_names=[SERVICE_NAME],
+        on_drain=[servicer.end_watches],
+        on_stop=[sweeper.stop, measured.close],
+        collectors=measured.collectors,
+    )
+
+
+def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:
+    """Opens the configured store.
+
+    Raises:
+        FailedPrecondition: the data directory cannot be used; the message says why.
+    """
+    quotas = Quotas(settings.quota_bytes, settings.namespace_quota_bytes)
+    if settings.store == "memory":
+        return MemoryStore(
+            quotas=quotas,
+            ttl_s=settings.ttl_s,
+            max_snapshot_bytes=settings.max_snapshot_bytes,
+            event_history=settings.event_history,
+        )
+    return LmdbStore(
+        settings.data_dir,
+        quotas=quotas,
+        ttl_s=settings.ttl_s,
+        max_snapshot_bytes=settings.max_snapshot_bytes,
+        event_history=settings.event_history,
+        durability=settings.durability,
+        initial_map_bytes=settings.initial_map_bytes,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

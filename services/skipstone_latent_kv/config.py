@@ -1,0 +1,64 @@
+"""Settings of the ``latent_kv`` service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.ports import DEFAULT_PORTS
+
+
+class LatentKVSettings(ServiceSettings):
+    """Durable storage of snapshots."""
+
+    service_name: ClassVar[str] = "latent_kv"
+
+    port: Port = DEFAULT_PORTS["latent_kv"]
+    """TCP port to listen on; 0 takes any free one and logs it."""
+
+    store: Literal["lmdb", "memory"] = "lmdb"
+    """Engine: lmdb keeps snapshots on disk, memory forgets them when the process ends."""
+
+    data_dir: Path = Path("data/latent_kv")
+    """Directory of the lmdb store; created when it is missing. One process at a time may use it."""
+
+    durability: Literal["always", "group", "none"] = "group"
+    """When a write is acknowledged: always = after an fsync of its own; group = after an fsync that
+    writes waiting at the same moment share; none = without one (the data then survives a kill of
+    the process, and is flushed every sweep_interval_s for the case of a power loss)."""
+
+    quota_bytes: int = Field(default=10 << 30, ge=0)
+    """Bytes of all snapshots together; what was unused longest is evicted; 0: no bound."""
+
+    namespace_quota_bytes: int = Field(default=0, ge=0)
+    """Bytes of the snapshots of each namespace; 0: no bound of its own."""
+
+    max_snapshot_bytes: int = Field(default=256 << 20, ge=1)
+    """Largest snapshot; a write holds one in memory until it is stored."""
+
+    ttl_s: float = Field(default=0.0, ge=0.0)
+    """Seconds after its creation at which a committed entry that is not pinned ends; 0: never."""
+
+    sweep_interval_s: float = Field(default=5.0, gt=0.0, le=3600.0)
+    """Seconds between two removals of what ended; use times are saved as often."""
+
+    event_history: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Eviction events kept for watchers that were away."""
+
+    initial_map_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """Address space the lmdb store starts with; it doubles when that is full, without a restart."""
+
+    max_watchers: int = Field(default=4, ge=1)
+    """WatchEvictions streams at a time; each occupies one of max_workers."""
+
+    @model_validator(mode="after")
+    def _leave_workers(self) -> Self:
+        if self.max_watchers >= self.max_workers:
+            raise ValueError(
+                f"max_watchers ({self.max_watchers}) must be below max_workers "
+                f"({self.max_workers}), or watchers leave no thread for other calls"
+            )
+        return self

@@ -1,0 +1,148 @@
+"""One LMDB environment: owned by one process, grows while it is in use."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from skipstone_shared.errors import FailedPrecondition
+
+# py-lmdb has no types; a transaction is passed around and only used through lmdb_rows.
+Transaction = Any
+
+MAX_READERS = 1024
+"""Read transactions at one moment; far above any number of worker threads."""
+
+_LOCK_FILE = "owner.lock"
+
+
+class LmdbEnvironment:
+    """Opens a directory and hands out transactions.
+
+    LMDB's map must not be resized while a transaction of this process is open, so ``grow`` waits
+    for the running ones and holds new ones back. Read transactions must therefore be short: copy
+    out of them, never wait for a peer inside one. (An open reader also keeps LMDB from reusing the
+    pages that were freed since it began.)
+    """
+
+    def __init__(self, path: Path, initial_map_bytes: int, sync: bool) -> None:
+        """Opens the directory and creates it if necessary.
+
+        Args:
+            path: Directory.
+            initial_map_bytes: Size of the map; a larger one from an earlier run is kept.
+            sync: Whether a commit waits for an fsync.
+
+        Raises:
+            FailedPrecondition: the directory cannot be used; the message says why.
+        """
+        self._path = path
+        self._owner = _own(path)
+        try:
+            self._env = lmdb.open(
+                str(path),
+                map_size=initial_map_bytes,
+                max_dbs=16,
+                max_readers=MAX_READERS,
+                sync=sync,
+            )
+        except lmdb.Error as error:
+            os.close(self._owner)
+            raise FailedPrecondition(
+                f"the data in {path} cannot be opened ({error}); restore it or start with an empty "
+                "data_dir"
+            ) from error
+        # Nobody else can be reading: what is in the reader table was left by killed processes, and
+        # would keep LMDB from ever reusing pages.
+        self._env.reader_check()
+        self._gate = threading.Condition()
+        self._running = 0
+        self._growing = False
+
+    def open_table(self, name: str) -> Any:
+        """The named table, created if necessary."""
+        return self._env.open_db(name.encode())
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A consistent view. Buffers that come from it are valid only inside the block."""
+        with self._entered(), self._env.begin(buffers=True) as txn:
+            yield txn
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """The one write transaction: commits at the end of the block, aborts when it raises."""
+        with self._entered(), self._env.begin(write=True) as txn:
+            yield txn
+
+    def grow(self) -> int:
+        """Doubles the map and returns its new size in bytes."""
+        with self._gate:
+            self._growing = True
+            self._gate.wait_for(lambda: self._running == 0)
+            try:
+                size = 2 * int(self._env.info()["map_size"])
+                self._env.set_mapsize(size)
+            finally:
+                self._growing = False
+                self._gate.notify_all()
+        return size
+
+    def flush(self) -> None:
+        """Forces everything committed onto the disk."""
+        self._env.sync(True)
+
+    def disk_bytes(self) -> int:
+        """Bytes on disk."""
+        return (self._path / "data.mdb").stat().st_blocks * 512
+
+    def close(self) -> None:
+        """Flushes, closes and gives the directory free. No transaction may be running."""
+        with self._gate:
+            self._gate.wait_for(lambda: self._running == 0)
+            self._env.sync(True)
+            self._env.close()
+            os.close(self._owner)
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        with self._gate:
+            self._gate.wait_for(lambda: not self._growing)
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._running -= 1
+                self._gate.notify_all()
+
+
+def _own(path: Path) -> int:
+    """Takes the directory for this process; the lock goes with the process, however it ends."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"cannot write to data_dir {path}: {error.strerror}; give a directory that this user "
+            "can create and write"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise FailedPrecondition(
+            f"data_dir {path} is in use by process {holder}; stop that one or give this one a "
+            "data_dir of its own"
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor

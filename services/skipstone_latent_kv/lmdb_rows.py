@@ -1,0 +1,196 @@
+"""The rows of the LMDB store and the tables they are in.
+
+| table     | key                                   | value                        |
+|-----------|---------------------------------------|------------------------------|
+| entries   | namespace, 0, entry id                | entry record                 |
+| snapshots | namespace, 0, entry id, 0, step (4)   | snapshot record              |
+| chunks    | value id (8), number (4)              | latent bytes, CHUNK_BYTES    |
+| events    | sequence (8)                          | kind, 0, namespace, 0, id    |
+| meta      | "format"                              | version of this layout       |
+
+Numbers are big-endian, so that keys sort as numbers. Latent bytes are apart from the records, so
+that listing and eviction touch no latents; they are cut into chunks since LMDB needs contiguous
+pages for a value, and short runs are found among freed pages where long ones would make the file
+grow. Value ids are never reused, so chunks are always appended.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from skipstone_latent_kv.entry_table import EntryKey, EntryState
+from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
+from skipstone_latent_kv.record_format import (
+    SnapshotRecord,
+    decode_entry,
+    decode_snapshot,
+    encode_entry,
+    encode_snapshot,
+)
+from skipstone_shared.errors import DataCorrupt, FailedPrecondition
+from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
+
+CHUNK_BYTES = (1 << 18) - 16
+"""256 KiB less LMDB's 16-byte page header: exactly 64 pages."""
+
+_FORMAT = b"1"
+_STEP = struct.Struct(">I")
+_CHUNK = struct.Struct(">QI")
+_SEQUENCE = struct.Struct(">Q")
+
+
+class LmdbRows:
+    """Reads and writes rows; every method takes the transaction it works in."""
+
+    def __init__(self, environment: LmdbEnvironment) -> None:
+        """Opens the tables.
+
+        Raises:
+            FailedPrecondition: the data are in a layout of a newer program.
+        """
+        self._entries = environment.open_table("entries")
+        self._snapshots = environment.open_table("snapshots")
+        self._chunks = environment.open_table("chunks")
+        self._events = environment.open_table("events")
+        meta = environment.open_table("meta")
+        with environment.write() as txn:
+            found = bytes(txn.get(b"format", db=meta) or _FORMAT)
+            if found != _FORMAT:
+                raise FailedPrecondition(
+                    f"the data in data_dir have layout {found.decode('ascii', 'replace')}, this "
+                    f"program knows {_FORMAT.decode()}; use the program that wrote them or an "
+                    "empty data_dir"
+                )
+            txn.put(b"format", _FORMAT, db=meta)
+
+    def put_entry(self, txn: Transaction, state: EntryState) -> None:
+        """Writes an entry record."""
+        txn.put(_entry_key(state.key), encode_entry(state), db=self._entries)
+
+    def entries(self, txn: Transaction) -> Iterator[tuple[EntryKey, EntryState | None]]:
+        """All entries; None in place of a record that is corrupt."""
+        for raw, record in txn.cursor(db=self._entries):
+            namespace, entry_id = bytes(raw).decode().split("\0")
+            key = namespace, entry_id
+            try:
+                yield key, decode_entry(key, record)
+            except DataCorrupt:
+                yield key, None
+
+    def entry_ids_after(self, txn: Transaction, namespace: str, after: str) -> Iterator[str]:
+        """Ids of a namespace in ascending order, those after ``after``; empty for all."""
+        prefix = namespace.encode() + b"\0"
+        # No id holds a byte 0, so this key lies directly behind the one of ``after``.
+        start = prefix + after.encode() + b"\0" if after else prefix
+        for raw, _ in _from(txn.cursor(db=self._entries), start):
+            key = bytes(raw)
+            if not key.startswith(prefix):
+                return
+            yield key[len(prefix) :].decode()
+
+    def snapshots(self, txn: Transaction, key: EntryKey) -> list[SnapshotRecord]:
+        """The snapshots of an entry by ascending step.
+
+        Raises:
+            DataCorrupt: a record is damaged.
+        """
+        return [decode_snapshot(record) for _, record in self._snapshot_rows(txn, key)]
+
+    def snapshot(self, txn: Transaction, key: EntryKey, step_index: int) -> SnapshotRecord | None:
+        """One snapshot, None when there is none.
+
+        Raises:
+            DataCorrupt: the record is damaged.
+        """
+        record = txn.get(_snapshot_key(key, step_index), db=self._snapshots)
+        return None if record is None else decode_snapshot(record)
+
+    def put_snapshot(self, txn: Transaction, key: EntryKey, record: SnapshotRecord) -> None:
+        """Writes a snapshot record."""
+        row = _snapshot_key(key, record.metadata.step_index)
+        txn.put(row, encode_snapshot(record), db=self._snapshots)
+
+    def put_value(self, txn: Transaction, value_id: int, data: memoryview) -> None:
+        """Writes the bytes of a snapshot; ``value_id`` is above all before it."""
+        for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
+            chunk = data[start : start + CHUNK_BYTES]
+            txn.put(_CHUNK.pack(value_id, number), chunk, db=self._chunks, append=True)
+
+    def value(self, txn: Transaction, value_id: int) -> bytes:
+        """A copy of the bytes of a snapshot, as far as they are there."""
+        return b"".join(data for _, data in self._chunk_rows(txn, value_id))
+
+    def delete_value(self, txn: Transaction, value_id: int) -> None:
+        """Removes the bytes of a snapshot; their pages are reused."""
+        prefix = _SEQUENCE.pack(value_id)
+        cursor = txn.cursor(db=self._chunks)
+        found = cursor.set_range(prefix)
+        # Only keys are looked at: the values would be copied out of the write transaction.
+        while found and bytes(cursor.key()).startswith(prefix):
+            cursor.delete()
+            found = bool(cursor.key())
+
+    def delete_entry(self, txn: Transaction, key: EntryKey) -> None:
+        """Removes all rows of an entry.
+
+        A damaged snapshot record does not tell where its bytes are; they stay until a compaction.
+        """
+        for row, record in [(bytes(r), bytes(d)) for r, d in self._snapshot_rows(txn, key)]:
+            with suppress(DataCorrupt):
+                self.delete_value(txn, decode_snapshot(record).value_id)
+            txn.delete(row, db=self._snapshots)
+        txn.delete(_entry_key(key), db=self._entries)
+
+    def last_value_id(self, txn: Transaction) -> int:
+        """The highest value id in use, 0 when there is none."""
+        cursor = txn.cursor(db=self._chunks)
+        return int(_CHUNK.unpack(bytes(cursor.key()))[0]) if cursor.last() else 0
+
+    def events(self, txn: Transaction) -> list[EvictionEvent]:
+        """The eviction events that are kept, in order."""
+        found = []
+        for row, value in txn.cursor(db=self._events):
+            kind, namespace, entry_id = bytes(value).decode().split("\0")
+            (sequence,) = _SEQUENCE.unpack(bytes(row))
+            found.append(EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id))
+        return found
+
+    def put_events(self, txn: Transaction, events: Iterable[EvictionEvent], keep: int) -> None:
+        """Appends events and drops those that are older than the last ``keep``."""
+        cursor = txn.cursor(db=self._events)
+        for event in events:
+            value = "\0".join((event.kind.value, event.namespace, event.entry_id)).encode()
+            txn.put(_SEQUENCE.pack(event.sequence), value, db=self._events, append=True)
+            oldest_kept = _SEQUENCE.pack(max(0, event.sequence - keep + 1))
+            while cursor.first() and bytes(cursor.key()) < oldest_kept:
+                cursor.delete()
+
+    def _snapshot_rows(self, txn: Transaction, key: EntryKey) -> Iterator[tuple[Any, Any]]:
+        prefix = _entry_key(key) + b"\0"
+        return _with_prefix(txn.cursor(db=self._snapshots), prefix)
+
+    def _chunk_rows(self, txn: Transaction, value_id: int) -> Iterator[tuple[Any, Any]]:
+        return _with_prefix(txn.cursor(db=self._chunks), _SEQUENCE.pack(value_id))
+
+
+def _entry_key(key: EntryKey) -> bytes:
+    return "\0".join(key).encode()
+
+
+def _snapshot_key(key: EntryKey, step_index: int) -> bytes:
+    return _entry_key(key) + b"\0" + _STEP.pack(step_index)
+
+
+def _from(cursor: Any, start: bytes) -> Iterator[tuple[Any, Any]]:
+    if cursor.set_range(start):
+        yield from cursor
+
+
+def _with_prefix(cursor: Any, prefix: bytes) -> Iterator[tuple[Any, Any]]:
+    for row, value in _from(cursor, prefix):
+        if bytes(row[: len(prefix)]) != prefix:
+            return
+        yield row, value

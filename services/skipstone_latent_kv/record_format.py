@@ -1,0 +1,147 @@
+"""Records on disk: a versioned frame with a checksum around everything that is not latent bytes.
+
+A frame is ``version (1 byte) | XXH3-64 of version and body (8 bytes, little-endian) | body``. The
+version says how the body reads; a reader knows every version ever written, a writer writes the
+newest. Version 1 of both kinds of record:
+
+* snapshot: JSON with the metadata, the checksum of the bytes and the id of the chunks that hold
+  them. JSON, since it is read once per snapshot read and any tool can show it.
+* entry: a fixed struct, since all of them are read when a store starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import xxhash
+
+from skipstone_latent_kv.entry_table import EntryKey, EntryState
+from skipstone_shared.errors import DataCorrupt
+from skipstone_shared.latents import DType, SnapshotMetadata, TensorPart, TensorSpec
+
+DecoderT = TypeVar("DecoderT")
+
+_FRAME = struct.Struct("<BQ")
+_ENTRY_V1 = struct.Struct("<ddqqqdB")
+"""create and access time, bytes, snapshots, reads, end of the lease (0 when committed), flags."""
+
+_COMMITTED = 1
+_PINNED = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """One snapshot as kept on disk.
+
+    Attributes:
+        metadata: Its metadata.
+        xxh3_64: Checksum of its bytes.
+        value_id: Id of the chunk rows that hold them.
+    """
+
+    metadata: SnapshotMetadata
+    xxh3_64: int
+    value_id: int
+
+
+def encode_snapshot(record: SnapshotRecord) -> bytes:
+    """The bytes of a snapshot record."""
+    body = {
+        "metadata": dataclasses.asdict(record.metadata)
+        | {
+            "parts": [
+                [p.name, p.spec.dtype.value, list(p.spec.shape)] for p in record.metadata.parts
+            ]
+        },
+        "xxh3_64": record.xxh3_64,
+        "value_id": record.value_id,
+    }
+    return _frame(1, json.dumps(body, separators=(",", ":")).encode())
+
+
+def decode_snapshot(data: bytes | memoryview) -> SnapshotRecord:
+    """The snapshot record of bytes.
+
+    Raises:
+        DataCorrupt: the bytes are damaged or of an unknown version.
+    """
+    version, body = _unframe(data)
+    return _known(_SNAPSHOT_DECODERS, version)(body)
+
+
+def encode_entry(state: EntryState) -> bytes:
+    """The bytes of an entry record."""
+    body = _ENTRY_V1.pack(
+        state.create_time,
+        state.access_time,
+        state.size_bytes,
+        state.snapshot_count,
+        state.read_count,
+        state.lease_expire_time or 0.0,
+        _COMMITTED * state.committed | _PINNED * state.pinned,
+    )
+    return _frame(1, body)
+
+
+def decode_entry(key: EntryKey, data: bytes | memoryview) -> EntryState:
+    """The entry of a record and its key.
+
+    Raises:
+        DataCorrupt: the bytes are damaged or of an unknown version.
+    """
+    version, body = _unframe(data)
+    return _known(_ENTRY_DECODERS, version)(key, body)
+
+
+def _frame(version: int, body: bytes) -> bytes:
+    return _FRAME.pack(version, xxhash.xxh3_64_intdigest(bytes([version]) + body)) + body
+
+
+def _unframe(data: bytes | memoryview) -> tuple[int, bytes]:
+    data = bytes(data)
+    if len(data) < _FRAME.size:
+        raise DataCorrupt(f"a record of {len(data)} bytes is truncated")
+    version, stored = _FRAME.unpack_from(data)
+    body = data[_FRAME.size :]
+    if xxhash.xxh3_64_intdigest(data[:1] + body) != stored:
+        raise DataCorrupt("a record does not match its checksum")
+    return version, body
+
+
+def _known(decoders: Mapping[int, DecoderT], version: int) -> DecoderT:
+    if version not in decoders:
+        raise DataCorrupt(f"record version {version}, this program knows {sorted(decoders)}")
+    return decoders[version]
+
+
+def _decode_snapshot_v1(body: bytes) -> SnapshotRecord:
+    fields = json.loads(body)
+    parts = tuple(
+        TensorPart(name, TensorSpec(DType(dtype), tuple(shape)))
+        for name, dtype, shape in fields["metadata"].pop("parts")
+    )
+    metadata = SnapshotMetadata(parts=parts, **fields["metadata"])
+    return SnapshotRecord(metadata, fields["xxh3_64"], fields["value_id"])
+
+
+def _decode_entry_v1(key: EntryKey, body: bytes) -> EntryState:
+    create, access, size, snapshots, reads, lease_end, flags = _ENTRY_V1.unpack(body)
+    return EntryState(
+        *key,
+        create_time=create,
+        access_time=access,
+        size_bytes=size,
+        snapshot_count=snapshots,
+        read_count=reads,
+        committed=bool(flags & _COMMITTED),
+        lease_expire_time=lease_end or None,
+        pinned=bool(flags & _PINNED),
+    )
+
+
+_SNAPSHOT_DECODERS: Mapping[int, Callable[[bytes], SnapshotRecord]] = {1: _decode_snapshot_v1}
+_ENTRY_DECODERS: Mapping[int, Callable[[EntryKey, bytes], EntryState]] = {1: _decode_entry_v1}

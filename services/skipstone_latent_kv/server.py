@@ -1,0 +1,236 @@
+"""The gRPC face of a store: validate, convert, call, convert."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import grpc
+from google.rpc import status_pb2
+
+from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
+from skipstone.latent_kv.v1 import latent_kv_pb2_grpc as pb_grpc
+from skipstone_latent_kv.store import EvictionWatch, LatentStore
+from skipstone_shared.errors import EntryNotFound, InvalidArgument, ResourceExhausted, Unavailable
+from skipstone_shared.generation_messages import duration_from_message
+from skipstone_shared.grpc_errors import to_status
+from skipstone_shared.latent_messages import (
+    metadata_from_message,
+    ref_from_message,
+    ref_to_message,
+)
+from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
+from skipstone_shared.stored_entry_messages import (
+    WATCH_READY,
+    eviction_to_message,
+    lease_from_header,
+    snapshot_to_messages,
+    store_capabilities_to_message,
+    store_stats_to_message,
+    stored_entry_to_message,
+    stored_page_to_message,
+)
+from skipstone_shared.timestamp_messages import timestamp_to_message
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["LatentKV"].full_name
+
+_DEFAULT_PAGE_SIZE = 100
+
+
+class LatentKVServicer(pb_grpc.LatentKVServicer):
+    """Serves a store; see ``latent_kv.proto`` for what each rpc promises."""
+
+    def __init__(self, store: LatentStore, max_watchers: int) -> None:
+        """Creates the servicer.
+
+        Args:
+            store: What to serve. The servicer does not close it.
+            max_watchers: WatchEvictions streams at a time; each occupies a thread.
+        """
+        self._store = store
+        self._max_watchers = max_watchers
+        self._watch_lock = threading.Lock()
+        self._watches: set[EvictionWatch] = set()
+        self._draining = False
+
+    def end_watches(self) -> None:
+        """Ends all WatchEvictions streams with UNAVAILABLE; they never end by themselves."""
+        with self._watch_lock:
+            self._draining = True
+            watches = list(self._watches)
+        for watch in watches:
+            watch.close()
+
+    def GetCapabilities(  # noqa: N802
+        self, request: pb.GetCapabilitiesRequest, context: grpc.ServicerContext
+    ) -> pb.GetCapabilitiesResponse:
+        """Engine and limits."""
+        return store_capabilities_to_message(self._store.get_capabilities())
+
+    def WriteLatent(  # noqa: N802
+        self, request_iterator: Iterator[pb.WriteLatentRequest], context: grpc.ServicerContext
+    ) -> pb.WriteLatentResponse:
+        """Stores one snapshot."""
+        first = next(request_iterator, pb.WriteLatentRequest())
+        if first.WhichOneof("payload") != "header":
+            raise InvalidArgument(
+                "the first message carries no header", field="header", allowed="set"
+            )
+        header = first.header
+        ref = self._store.write_latent(
+            first.namespace,
+            metadata_from_message(header.metadata),
+            iter(()) if first.finish_write else _chunks(request_iterator),
+            size_bytes=header.size_bytes,
+            xxh3_64=header.xxh3_64,
+            lease_s=lease_from_header(header),
+        )
+        return pb.WriteLatentResponse(ref=ref_to_message(ref))
+
+    def ReadLatent(  # noqa: N802
+        self, request: pb.ReadLatentRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.ReadLatentResponse]:
+        """Streams one snapshot."""
+        if not 0 <= request.chunk_bytes <= MAX_CHUNK_BYTES:
+            raise InvalidArgument(
+                f"chunk_bytes {request.chunk_bytes}",
+                field="chunk_bytes",
+                allowed=f"0 (for {MAX_CHUNK_BYTES}) to {MAX_CHUNK_BYTES}",
+            )
+        snapshot = self._store.read_latent(request.namespace, ref_from_message(request.ref))
+        yield from snapshot_to_messages(snapshot, request.chunk_bytes or MAX_CHUNK_BYTES)
+
+    def CommitEntry(  # noqa: N802
+        self, request: pb.CommitEntryRequest, context: grpc.ServicerContext
+    ) -> pb.CommitEntryResponse:
+        """Makes an entry permanent."""
+        entry = self._store.commit_entry(request.namespace, request.entry_id)
+        return pb.CommitEntryResponse(entry=stored_entry_to_message(entry))
+
+    def RenewLease(  # noqa: N802
+        self, request: pb.RenewLeaseRequest, context: grpc.ServicerContext
+    ) -> pb.RenewLeaseResponse:
+        """Sets the lease of an uncommitted entry."""
+        lease_s = duration_from_message(request.lease)
+        end = self._store.renew_lease(request.namespace, request.entry_id, lease_s)
+        return pb.RenewLeaseResponse(
+            lease_expire_time=None if end is None else timestamp_to_message(end)
+        )
+
+    def GetEntry(  # noqa: N802
+        self, request: pb.GetEntryRequest, context: grpc.ServicerContext
+    ) -> pb.GetEntryResponse:
+        """An entry without bytes."""
+        entry = self._store.get_entry(request.namespace, request.entry_id)
+        return pb.GetEntryResponse(entry=stored_entry_to_message(entry))
+
+    def ListEntries(  # noqa: N802
+        self, request: pb.ListEntriesRequest, context: grpc.ServicerContext
+    ) -> pb.ListEntriesResponse:
+        """One page of a namespace."""
+        page = self._store.list_entries(
+            request.namespace,
+            request.page_size or _DEFAULT_PAGE_SIZE,
+            request.page_token,
+            request.include_uncommitted,
+        )
+        return stored_page_to_message(page)
+
+    def PinEntries(  # noqa: N802
+        self, request: pb.PinEntriesRequest, context: grpc.ServicerContext
+    ) -> pb.PinEntriesResponse:
+        """Protects entries or ends that."""
+        ids = list(request.entry_ids)
+        found = self._store.pin_entries(request.namespace, ids, request.pinned)
+        return pb.PinEntriesResponse(statuses=_statuses(ids, found))
+
+    def DeleteEntries(  # noqa: N802
+        self, request: pb.DeleteEntriesRequest, context: grpc.ServicerContext
+    ) -> pb.DeleteEntriesResponse:
+        """Removes entries."""
+        existed = self._store.delete_entries(request.namespace, list(request.entry_ids))
+        return pb.DeleteEntriesResponse(
+            statuses=[status_pb2.Status() for _ in existed],
+            deleted_count=sum(existed),
+            existed=existed,
+        )
+
+    def DeleteNamespace(  # noqa: N802
+        self, request: pb.DeleteNamespaceRequest, context: grpc.ServicerContext
+    ) -> pb.DeleteNamespaceResponse:
+        """Removes every entry of a namespace."""
+        deleted_count = self._store.delete_namespace(request.namespace)
+        return pb.DeleteNamespaceResponse(deleted_count=deleted_count)
+
+    def GetStats(  # noqa: N802
+        self, request: pb.GetStatsRequest, context: grpc.ServicerContext
+    ) -> pb.GetStatsResponse:
+        """Counts and bytes of a namespace."""
+        return store_stats_to_message(self._store.get_stats(request.namespace))
+
+    def WatchEvictions(  # noqa: N802
+        self, request: pb.WatchEvictionsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.WatchEvictionsResponse]:
+        """Streams removals until the caller goes away or the service drains."""
+        watch = self._begin_watch(request)
+        try:
+            # Without the callback the thread would wait for the next removal, maybe for hours.
+            if context.add_callback(watch.close):
+                context.send_initial_metadata(WATCH_READY)
+                for event in watch:
+                    yield eviction_to_message(event)
+        finally:
+            watch.close()
+            with self._watch_lock:
+                self._watches.discard(watch)
+        if context.is_active():
+            raise _shutting_down()
+
+    def _begin_watch(self, request: pb.WatchEvictionsRequest) -> EvictionWatch:
+        with self._watch_lock:
+            if self._draining:
+                raise _shutting_down()
+            if len(self._watches) >= self._max_watchers:
+                raise ResourceExhausted(
+                    f"{self._max_watchers} watchers are connected already; raise max_watchers "
+                    "(and max_workers) of the service"
+                )
+            watch = self._store.watch_evictions(request.namespace, request.after_sequence)
+            self._watches.add(watch)
+            return watch
+
+
+def _shutting_down() -> Unavailable:
+    return Unavailable(
+        "the service is shutting down; watch again with the last sequence number seen"
+    )
+
+
+def _chunks(requests: Iterator[pb.WriteLatentRequest]) -> Iterator[bytes]:
+    """The data of a write up to ``finish_write``."""
+    for request in requests:
+        if request.WhichOneof("payload") == "header":
+            raise InvalidArgument(
+                "a second header in one stream", field="header", allowed="in the first message only"
+            )
+        if len(request.data) > MAX_CHUNK_BYTES:
+            raise InvalidArgument(
+                f"data of {len(request.data)} bytes in one message",
+                field="data",
+                allowed=f"up to {MAX_CHUNK_BYTES} bytes (max_chunk_bytes)",
+            )
+        yield request.data
+        if request.finish_write:
+            return
+    raise InvalidArgument(
+        "the stream ended before finish_write; nothing was stored",
+        field="finish_write",
+        allowed="true in the last message",
+    )
+
+
+def _statuses(entry_ids: Sequence[str], found: Sequence[bool]) -> list[status_pb2.Status]:
+    return [
+        status_pb2.Status() if there else to_status(EntryNotFound(f"no entry {entry_id!r}"))
+        for entry_id, there in zip(entry_ids, found, strict=True)
+    ]
