@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import grpc
 
 from skipstone_client._channel import Service, channel_options
-from skipstone_client._errors import closed, deadline_exceeded, decoded
+from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
 from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
@@ -142,8 +142,8 @@ class AsyncClient(Generic[StubT]):
         return self._opened_stub
 
     @property
-    def _peer(self) -> str:
-        return f"{self._service.name} at {self._target}"
+    def _peer(self) -> Peer:
+        return Peer(self._service.name, self._target)
 
     async def _call(
         self,
@@ -195,7 +195,7 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
     def __init__(
         self,
         call: AsyncStreamCall[ResponseT],
-        peer: str,
+        peer: Peer,
         timeout_s: float | None,
         first_message_timeout_s: float | None,
     ) -> None:
@@ -203,7 +203,7 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
 
         Args:
             call: What the stub returned.
-            peer: Service and target, for errors.
+            peer: Who was called, for errors.
             timeout_s: Deadline the call was made with.
             first_message_timeout_s: Deadline of the first message.
         """
@@ -220,7 +220,8 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
                 message = await anext(self._messages)
         except TimeoutError as error:
             self._call.cancel()
-            raise deadline_exceeded(self._wait_s or 0.0).came_from(self._peer) from error
+            late = deadline_exceeded(self._wait_s or 0.0)
+            raise on_the_way(late, self._peer) from error
         except grpc.RpcError as error:
             if self._is_closed:
                 raise StopAsyncIteration from None

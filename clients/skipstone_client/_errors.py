@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TypeVar
+
 import grpc
 
 from skipstone_shared.errors import (
@@ -15,6 +18,20 @@ from skipstone_shared.errors import (
 )
 from skipstone_shared.grpc_errors import from_rpc_error
 
+ErrorT = TypeVar("ErrorT", bound=SkipstoneError)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is called: short name of the service, and gRPC target."""
+
+    service: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.service} at {self.target}"
+
+
 _OF_THE_WAY = (Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavailable, Unimplemented)
 """Errors that the way to the service may have caused, or its state. They say which service it was;
 errors about the call itself are the same words from a local and from a remote object."""
@@ -23,27 +40,33 @@ _GRPC_DEADLINE_TEXT = "Deadline Exceeded"
 """What gRPC itself says when no answer came in time."""
 
 
-def decoded(error: grpc.RpcError, peer: str, timeout_s: float | None) -> SkipstoneError:
+def decoded(error: grpc.RpcError, peer: Peer, timeout_s: float | None) -> SkipstoneError:
     """The exception behind an rpc error, for ``raise ... from error``.
 
     Args:
         error: What the stub raised.
-        peer: Service and target, as people should read it.
+        peer: Who was called.
         timeout_s: Timeout of the call.
     """
     result = from_rpc_error(error)
     if result.message == _GRPC_DEADLINE_TEXT and timeout_s is not None:
         result = deadline_exceeded(timeout_s)
     if isinstance(result, _OF_THE_WAY):
-        return result.came_from(peer)
+        return on_the_way(result, peer)
     return result
 
 
+def on_the_way(error: ErrorT, peer: Peer) -> ErrorT:
+    """The error, with the service it came from in its stage and its text."""
+    error.stage = error.stage or peer.service
+    return error.came_from(str(peer))
+
+
 def deadline_exceeded(timeout_s: float) -> DeadlineExceeded:
-    """No answer came in time."""
+    """The error for no answer in time."""
     return DeadlineExceeded(f"no answer within {timeout_s:.3g} s")
 
 
 def closed(service: str) -> Unavailable:
-    """The client was closed, by this thread or another."""
+    """The error of a client that was closed, by this thread or another."""
     return Unavailable(f"the client of {service} is closed")

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import grpc
 
 from skipstone_client._channel import Service, channel_options
-from skipstone_client._errors import closed, deadline_exceeded, decoded
+from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
 from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
@@ -149,8 +149,8 @@ class SyncClient(Generic[StubT]):
             return self._opened_stub
 
     @property
-    def _peer(self) -> str:
-        return f"{self._service.name} at {self._target}"
+    def _peer(self) -> Peer:
+        return Peer(self._service.name, self._target)
 
     def _call(
         self,
@@ -207,7 +207,7 @@ class MessageStream(Iterator[ResponseT]):
     def __init__(
         self,
         call: StreamCall[ResponseT],
-        peer: str,
+        peer: Peer,
         timeout_s: float | None,
         first_message_timeout_s: float | None,
     ) -> None:
@@ -215,7 +215,7 @@ class MessageStream(Iterator[ResponseT]):
 
         Args:
             call: What the stub returned.
-            peer: Service and target, for errors.
+            peer: Who was called, for errors.
             timeout_s: Deadline the call was made with.
             first_message_timeout_s: Deadline of the first message.
         """
@@ -240,7 +240,7 @@ class MessageStream(Iterator[ResponseT]):
                 raise StopIteration from None
             if self._is_late and self._first_message_timeout_s is not None:
                 late = deadline_exceeded(self._first_message_timeout_s)
-                raise late.came_from(self._peer) from error
+                raise on_the_way(late, self._peer) from error
             raise decoded(error, self._peer, self._timeout_s) from error
         finally:
             self._stop_watchdog()

@@ -102,7 +102,8 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
             timeout_s: Deadline of the generation, in seconds.
         """
         result = ResultBuilder(on_step)
-        with closing(self.generate_stream(params, cache, namespace, timeout_s=timeout_s)) as events:
+        events = self.generate_stream(params, cache, namespace, timeout_s=timeout_s)
+        with closing(events):
             for event in events:
                 result.add(event)
         return result.finish()

@@ -1,0 +1,251 @@
+"""Asynchronous client of the latent_kv service; see its synchronous twin."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
+from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVStub
+from skipstone_client._async_client import AsyncClient, AsyncMessageStream
+from skipstone_client._channel import LATENT_KV
+from skipstone_client._latent_writes import WriteSource, metadata_of, pinned_from_message
+from skipstone_client._paging import checked_page_size
+from skipstone_shared.generation_messages import duration_to_message
+from skipstone_shared.latent_messages import ref_from_message, ref_to_message
+from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum
+from skipstone_shared.stored_entries import (
+    EvictionEvent,
+    Snapshot,
+    StoreCapabilities,
+    StoredEntry,
+    StoredEntryPage,
+    StoreStats,
+)
+from skipstone_shared.stored_entry_messages import (
+    SnapshotAssembler,
+    eviction_from_message,
+    store_capabilities_from_message,
+    store_stats_from_message,
+    stored_entry_from_message,
+    stored_page_from_message,
+)
+from skipstone_shared.tensor_messages import Array, array_bytes, arrays_from_parts
+from skipstone_shared.timestamp_messages import timestamp_from_message
+
+if TYPE_CHECKING:
+    # Exists for type checkers only; named in a string below, which ruff does not see.
+    from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVAsyncStub  # noqa: F401
+
+
+class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
+    """A store of snapshots behind gRPC: the methods of ``LatentStore`` as coroutines.
+
+    A connection that drops during a write may leave the write done; write again, it replaces.
+    """
+
+    def __init__(
+        self, target: str, *, timeout_s: float = 30.0, first_byte_timeout_s: float | None = None
+    ) -> None:
+        """Creates the client without connecting.
+
+        Args:
+            target: gRPC target of the service.
+            timeout_s: Deadline of a call that gives none of its own, in seconds.
+            first_byte_timeout_s: Deadline of the first message of a read, in seconds: a store that
+                hangs costs no more than that, while a large snapshot may take ``timeout_s``. None:
+                none of its own.
+        """
+        super().__init__(target, LATENT_KV, LatentKVStub, timeout_s)
+        self._first_byte_timeout_s = first_byte_timeout_s
+
+    async def write_latent(
+        self,
+        namespace: str,
+        metadata: SnapshotMetadata,
+        data: Iterable[bytes | memoryview],
+        *,
+        size_bytes: int,
+        xxh3_64: int,
+        lease_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> LatentRef:
+        """Stores one snapshot; see ``LatentStore.write_latent``. ``data`` is cut as needed."""
+        source = WriteSource(
+            namespace, metadata, data, size_bytes=size_bytes, xxh3_64=xxh3_64, lease_s=lease_s
+        )
+        with source.errors_first():
+            response = await self._call(self._stub.WriteLatent, source, timeout_s)
+        return ref_from_message(response.ref)
+
+    async def read_latent(
+        self, namespace: str, ref: LatentRef, *, timeout_s: float | None = None
+    ) -> Snapshot:
+        """Reads one snapshot and verifies its checksum once more; its bytes are writable."""
+        request = pb.ReadLatentRequest(namespace=namespace, ref=ref_to_message(ref))
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
+        snapshot = SnapshotAssembler()
+        try:
+            async for message in stream:
+                snapshot.add(message)
+        finally:
+            stream.close()
+        return snapshot.finish()
+
+    async def write_arrays(
+        self,
+        namespace: str,
+        metadata: SnapshotMetadata,
+        arrays: Mapping[str, Array],
+        *,
+        lease_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> LatentRef:
+        """Stores named arrays as one snapshot.
+
+        Args:
+            namespace: Namespace of the entry.
+            metadata: What is written; its ``parts`` are those of the arrays, whatever it says.
+            arrays: The parts in order, ``latents`` first. bfloat16 is ``ml_dtypes.bfloat16``.
+            lease_s: Lease of an uncommitted entry, in seconds.
+            timeout_s: Deadline of this call, in seconds.
+        """
+        buffers = [array_bytes(array) for array in arrays.values()]
+        return await self.write_latent(
+            namespace,
+            metadata_of(metadata, arrays),
+            buffers,
+            size_bytes=sum(len(buffer) for buffer in buffers),
+            xxh3_64=checksum(*buffers),
+            lease_s=lease_s,
+            timeout_s=timeout_s,
+        )
+
+    async def read_arrays(
+        self, namespace: str, ref: LatentRef, *, timeout_s: float | None = None
+    ) -> tuple[SnapshotMetadata, dict[str, Array]]:
+        """Reads one snapshot as named arrays over one writable buffer."""
+        snapshot = await self.read_latent(namespace, ref, timeout_s=timeout_s)
+        return snapshot.metadata, arrays_from_parts(snapshot.data, snapshot.metadata.parts)
+
+    async def commit_entry(
+        self, namespace: str, entry_id: str, *, timeout_s: float | None = None
+    ) -> StoredEntry:
+        """Makes an entry permanent."""
+        request = pb.CommitEntryRequest(namespace=namespace, entry_id=entry_id)
+        response = await self._call(self._stub.CommitEntry, request, timeout_s)
+        return stored_entry_from_message(response.entry)
+
+    async def renew_lease(
+        self, namespace: str, entry_id: str, lease_s: float, *, timeout_s: float | None = None
+    ) -> float | None:
+        """Sets the lease of an uncommitted entry, in seconds from now; returns when it ends."""
+        request = pb.RenewLeaseRequest(
+            namespace=namespace, entry_id=entry_id, lease=duration_to_message(lease_s)
+        )
+        response = await self._call(self._stub.RenewLease, request, timeout_s)
+        if not response.HasField("lease_expire_time"):
+            return None
+        return timestamp_from_message(response.lease_expire_time)
+
+    async def get_entry(
+        self, namespace: str, entry_id: str, *, timeout_s: float | None = None
+    ) -> StoredEntry:
+        """An entry with its snapshots, without bytes."""
+        request = pb.GetEntryRequest(namespace=namespace, entry_id=entry_id)
+        response = await self._call(self._stub.GetEntry, request, timeout_s)
+        return stored_entry_from_message(response.entry)
+
+    async def list_entries(
+        self,
+        namespace: str,
+        page_size: int = 100,
+        page_token: str = "",
+        include_uncommitted: bool = False,
+        *,
+        timeout_s: float | None = None,
+    ) -> StoredEntryPage:
+        """Entries by ascending id, a page at a time."""
+        request = pb.ListEntriesRequest(
+            namespace=namespace,
+            page_size=checked_page_size(page_size),
+            page_token=page_token,
+            include_uncommitted=include_uncommitted,
+        )
+        return stored_page_from_message(
+            await self._call(self._stub.ListEntries, request, timeout_s)
+        )
+
+    async def pin_entries(
+        self,
+        namespace: str,
+        entry_ids: Sequence[str],
+        pinned: bool,
+        *,
+        timeout_s: float | None = None,
+    ) -> list[bool]:
+        """Protects entries from eviction and time to live, or ends that; whether each is there."""
+        request = pb.PinEntriesRequest(namespace=namespace, entry_ids=entry_ids, pinned=pinned)
+        return pinned_from_message(await self._call(self._stub.PinEntries, request, timeout_s))
+
+    async def delete_entries(
+        self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None
+    ) -> list[bool]:
+        """Removes entries with all their snapshots; whether each was there."""
+        request = pb.DeleteEntriesRequest(namespace=namespace, entry_ids=entry_ids)
+        return list((await self._call(self._stub.DeleteEntries, request, timeout_s)).existed)
+
+    async def delete_namespace(self, namespace: str, *, timeout_s: float | None = None) -> int:
+        """Removes every entry of a namespace; how many there were."""
+        request = pb.DeleteNamespaceRequest(namespace=namespace)
+        return (await self._call(self._stub.DeleteNamespace, request, timeout_s)).deleted_count
+
+    async def get_stats(self, namespace: str = "", *, timeout_s: float | None = None) -> StoreStats:
+        """Counts and bytes of a namespace."""
+        request = pb.GetStatsRequest(namespace=namespace)
+        return store_stats_from_message(await self._call(self._stub.GetStats, request, timeout_s))
+
+    async def get_capabilities(self, *, timeout_s: float | None = None) -> StoreCapabilities:
+        """Engine and limits."""
+        response = await self._call(
+            self._stub.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s
+        )
+        return store_capabilities_from_message(response)
+
+    async def watch_evictions(self, namespace: str, after_sequence: int = 0) -> AsyncEvictionStream:
+        """Removals after a sequence number, as they happen; without a deadline of its own.
+
+        Returns once the service watches, so no later removal is missed.
+        """
+        request = pb.WatchEvictionsRequest(namespace=namespace, after_sequence=after_sequence)
+        messages = self._stream(self._stub.WatchEvictions, request, None)
+        # A refused call has no metadata; asking for its first message raises the reason.
+        is_watching = bool(await messages.initial_metadata())
+        return AsyncEvictionStream(messages, None if is_watching else await anext(messages))
+
+
+class AsyncEvictionStream(AsyncIterator[EvictionEvent]):
+    """Removals of a remote store. ``close`` ends it."""
+
+    def __init__(
+        self,
+        messages: AsyncMessageStream[pb.WatchEvictionsResponse],
+        first: pb.WatchEvictionsResponse | None,
+    ) -> None:
+        """Takes over a watch.
+
+        Args:
+            messages: Answers of WatchEvictions.
+            first: Answer that was already taken from them, if one was.
+        """
+        self._messages = messages
+        self._first = first
+
+    async def __anext__(self) -> EvictionEvent:
+        first, self._first = self._first, None
+        return eviction_from_message(first if first is not None else await anext(self._messages))
+
+    def close(self) -> None:
+        """Ends the watch. Idempotent."""
+        self._messages.close()

@@ -1,0 +1,227 @@
+"""Asynchronous client of the orchestrator, the front of Skipstone; see its synchronous twin."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from skipstone.orchestrator.v1 import orchestrator_pb2 as pb
+from skipstone.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorStub
+from skipstone_client._async_client import AsyncClient, AsyncMessageStream
+from skipstone_client._channel import ORCHESTRATOR
+from skipstone_client._orchestrator_requests import (
+    ResultBuilder,
+    generate_request,
+    list_request,
+    lookup_request,
+    save_request,
+)
+from skipstone_shared.generation import GenerationParams, StepProgress
+from skipstone_shared.latents import LatentFingerprint
+from skipstone_shared.orchestration import (
+    CacheOptions,
+    Entry,
+    EntryPage,
+    GenerateEvent,
+    GenerateResult,
+    LookupDecision,
+    OrchestratorCapabilities,
+    OrchestratorStats,
+)
+from skipstone_shared.orchestration_answer_messages import (
+    decision_from_message,
+    entry_from_message,
+    entry_page_from_message,
+    orchestrator_capabilities_from_message,
+    orchestrator_stats_from_message,
+)
+from skipstone_shared.orchestration_messages import GenerateEventReader
+
+if TYPE_CHECKING:
+    # Exists for type checkers only; named in a string below, which ruff does not see.
+    from skipstone.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorAsyncStub  # noqa: F401
+
+
+class AsyncOrchestratorClient(AsyncClient["OrchestratorAsyncStub"]):
+    """Generates pictures and clips, and tells and removes what can be reused."""
+
+    def __init__(
+        self, target: str, *, timeout_s: float = 10.0, generate_timeout_s: float = 600.0
+    ) -> None:
+        """Creates the client without connecting.
+
+        Args:
+            target: gRPC target of the orchestrator.
+            timeout_s: Deadline of a call that generates nothing and gives none of its own, in
+                seconds.
+            generate_timeout_s: Deadline of a generation that gives none of its own, in seconds.
+        """
+        super().__init__(target, ORCHESTRATOR, OrchestratorStub, timeout_s)
+        self._generate_timeout_s = generate_timeout_s
+
+    def generate_stream(
+        self,
+        params: GenerationParams | str,
+        cache: CacheOptions | None = None,
+        namespace: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[GenerateEvent]:
+        """Generates and gives the events as they happen; ``GenerateFinished`` is the last.
+
+        The generation starts at once. Closing the iterator, or losing it, stops it within one step.
+
+        Args:
+            params: What to generate, or just a prompt.
+            cache: How to use the cache; None: as the orchestrator is configured.
+            namespace: Tenant or pool; empty means ``default``.
+            timeout_s: Deadline of the generation, in seconds.
+
+        Raises:
+            InvalidArgument: while iterating: a parameter is out of range; names field and range.
+            ResourceExhausted: while iterating: the executor's queue is full.
+            Unavailable: while iterating: the orchestrator or every executor cannot be reached.
+            DataCorrupt: while iterating: the picture arrived broken.
+        """
+        limit = self._generate_timeout_s if timeout_s is None else timeout_s
+        request = generate_request(params, cache, namespace)
+        return _events(self._stream(self._stub.Generate, request, limit))
+
+    async def generate(
+        self,
+        params: GenerationParams | str,
+        cache: CacheOptions | None = None,
+        namespace: str = "",
+        *,
+        on_step: Callable[[StepProgress], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> GenerateResult:
+        """Generates one picture or clip and waits for it; see ``generate_stream``.
+
+        Args:
+            params: What to generate, or just a prompt.
+            cache: How to use the cache.
+            namespace: Tenant or pool.
+            on_step: Called after every step. When it raises, the generation stops.
+            timeout_s: Deadline of the generation, in seconds.
+        """
+        result = ResultBuilder(on_step)
+        async with aclosing(
+            self.generate_stream(params, cache, namespace, timeout_s=timeout_s)
+        ) as events:
+            async for event in events:
+                result.add(event)
+        return result.finish()
+
+    async def lookup(
+        self,
+        prompt: str,
+        fingerprint: LatentFingerprint,
+        sigmas: Sequence[float],
+        seed: int | None = None,
+        cache: CacheOptions | None = None,
+        explain: bool = False,
+        namespace: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> LookupDecision:
+        """Whether and from where an engine outside Skipstone may resume a request.
+
+        Args:
+            prompt: Prompt to find donors for.
+            fingerprint: Fingerprint of the run.
+            sigmas: Noise level entering each step, ``num_inference_steps + 1`` values.
+            seed: Seed of the request; needed for the exact tier.
+            cache: How to use the cache.
+            explain: Return every candidate with its score and why it was taken or refused.
+            namespace: Tenant or pool.
+            timeout_s: Deadline of this call, in seconds.
+
+        Raises:
+            InvalidArgument: a bad prompt, fingerprint or option.
+        """
+        request = lookup_request(prompt, fingerprint, sigmas, seed, cache, explain, namespace)
+        return decision_from_message(await self._call(self._stub.Lookup, request, timeout_s))
+
+    async def save(
+        self,
+        entry_id: str,
+        prompt: str,
+        seed: int,
+        fingerprint: LatentFingerprint,
+        depth: int = 0,
+        namespace: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> Entry:
+        """Makes an entry findable whose snapshots are in latent_kv. Idempotent.
+
+        Raises:
+            EntryNotFound: the entry is not in latent_kv, or its lease ended; write it again.
+            Unavailable: a service behind it cannot be reached; repeat before the lease ends.
+        """
+        request = save_request(entry_id, prompt, seed, fingerprint, depth, namespace)
+        return entry_from_message((await self._call(self._stub.Save, request, timeout_s)).entry)
+
+    async def list_entries(
+        self,
+        namespace: str = "",
+        page_size: int = 100,
+        page_token: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> EntryPage:
+        """Entries that can be reused, oldest first, a page at a time."""
+        request = list_request(namespace, page_size, page_token)
+        return entry_page_from_message(await self._call(self._stub.ListEntries, request, timeout_s))
+
+    async def get_entry(
+        self, entry_id: str, namespace: str = "", *, timeout_s: float | None = None
+    ) -> Entry:
+        """One entry.
+
+        Raises:
+            EntryNotFound: no such entry.
+        """
+        request = pb.GetEntryRequest(namespace=namespace, entry_id=entry_id)
+        return entry_from_message((await self._call(self._stub.GetEntry, request, timeout_s)).entry)
+
+    async def delete_entries(
+        self, entry_ids: Sequence[str], namespace: str = "", *, timeout_s: float | None = None
+    ) -> list[bool]:
+        """Removes entries with their latents; whether each was there.
+
+        Raises:
+            Unavailable: a store cannot be reached; repeat the call.
+        """
+        request = pb.DeleteEntriesRequest(namespace=namespace, entry_ids=entry_ids)
+        return list((await self._call(self._stub.DeleteEntries, request, timeout_s)).existed)
+
+    async def get_stats(
+        self, namespace: str = "", *, timeout_s: float | None = None
+    ) -> OrchestratorStats:
+        """What this replica served and saved, and the state of the services behind it."""
+        request = pb.GetStatsRequest(namespace=namespace)
+        return orchestrator_stats_from_message(
+            await self._call(self._stub.GetStats, request, timeout_s)
+        )
+
+    async def get_capabilities(self, *, timeout_s: float | None = None) -> OrchestratorCapabilities:
+        """Services behind this replica, its policy and limits."""
+        response = await self._call(
+            self._stub.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s
+        )
+        return orchestrator_capabilities_from_message(response)
+
+
+async def _events(stream: AsyncMessageStream[pb.GenerateResponse]) -> AsyncGenerator[GenerateEvent]:
+    reader = GenerateEventReader()
+    try:
+        async for message in stream:
+            event = reader.read(message)
+            if event is not None:
+                yield event
+        reader.finish()
+    finally:
+        stream.close()

@@ -1,0 +1,129 @@
+"""Asynchronous client of the vector_index service; see its synchronous twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from skipstone.vector_index.v1 import vector_index_pb2 as pb
+from skipstone.vector_index.v1.vector_index_pb2_grpc import VectorIndexStub
+from skipstone_client._async_client import AsyncClient
+from skipstone_client._channel import VECTOR_INDEX
+from skipstone_client._index_requests import (
+    list_request,
+    search_request,
+    upsert_errors,
+    upsert_request,
+)
+from skipstone_shared.errors import SkipstoneError
+from skipstone_shared.index_entries import (
+    IndexCapabilities,
+    IndexPage,
+    IndexStats,
+    LocatedEntry,
+    SearchHit,
+    Vector,
+    VectorEntry,
+)
+from skipstone_shared.index_entry_messages import (
+    hits_from_message,
+    index_capabilities_from_message,
+    index_page_from_message,
+    index_stats_from_message,
+    located_entry_from_message,
+)
+
+if TYPE_CHECKING:
+    # Exists for type checkers only; named in a string below, which ruff does not see.
+    from skipstone.vector_index.v1.vector_index_pb2_grpc import VectorIndexAsyncStub  # noqa: F401
+
+
+class AsyncVectorIndexClient(AsyncClient["VectorIndexAsyncStub"]):
+    """A vector index behind gRPC: the methods of ``VectorIndex`` as coroutines."""
+
+    def __init__(self, target: str, *, timeout_s: float = 10.0) -> None:
+        """Creates the client without connecting.
+
+        Args:
+            target: gRPC target of the service.
+            timeout_s: Deadline of a call that gives none of its own, in seconds.
+        """
+        super().__init__(target, VECTOR_INDEX, VectorIndexStub, timeout_s)
+
+    async def upsert_entries(
+        self,
+        namespace: str,
+        compatibility_key: str,
+        entries: Sequence[VectorEntry],
+        *,
+        timeout_s: float | None = None,
+    ) -> list[SkipstoneError | None]:
+        """Stores entries; one result per entry, in order: None, or why it was not stored."""
+        request = upsert_request(namespace, compatibility_key, entries)
+        return upsert_errors(await self._call(self._stub.UpsertEntries, request, timeout_s))
+
+    async def search_entries(
+        self,
+        namespace: str,
+        compatibility_key: str,
+        queries: Sequence[Vector],
+        top_k: int,
+        min_similarity: float | None = None,
+        embedding_model_id: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> list[list[SearchHit]]:
+        """Finds the entries closest to each query, best first."""
+        request = search_request(
+            namespace, compatibility_key, queries, top_k, min_similarity, embedding_model_id
+        )
+        response = await self._call(self._stub.SearchEntries, request, timeout_s)
+        return [hits_from_message(result) for result in response.results]
+
+    async def get_entry(
+        self, namespace: str, entry_id: str, *, timeout_s: float | None = None
+    ) -> LocatedEntry:
+        """One entry and the partition it is in."""
+        request = pb.GetEntryRequest(namespace=namespace, entry_id=entry_id)
+        return located_entry_from_message(await self._call(self._stub.GetEntry, request, timeout_s))
+
+    async def list_entries(
+        self,
+        namespace: str,
+        compatibility_key: str = "",
+        page_size: int = 100,
+        page_token: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> IndexPage:
+        """Entries of a partition, or of all of the namespace, a page at a time."""
+        request = list_request(namespace, compatibility_key, page_size, page_token)
+        return index_page_from_message(await self._call(self._stub.ListEntries, request, timeout_s))
+
+    async def delete_entries(
+        self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None
+    ) -> list[bool]:
+        """Removes entries from every partition of the namespace; whether each was there."""
+        request = pb.DeleteEntriesRequest(namespace=namespace, entry_ids=entry_ids)
+        return list((await self._call(self._stub.DeleteEntries, request, timeout_s)).existed)
+
+    async def delete_partition(
+        self, namespace: str, compatibility_key: str = "", *, timeout_s: float | None = None
+    ) -> int:
+        """Removes a partition, or all of the namespace; how many entries there were."""
+        request = pb.DeletePartitionRequest(
+            namespace=namespace, compatibility_key=compatibility_key
+        )
+        return (await self._call(self._stub.DeletePartition, request, timeout_s)).deleted_count
+
+    async def get_stats(self, namespace: str = "", *, timeout_s: float | None = None) -> IndexStats:
+        """Counts of a namespace."""
+        request = pb.GetStatsRequest(namespace=namespace)
+        return index_stats_from_message(await self._call(self._stub.GetStats, request, timeout_s))
+
+    async def get_capabilities(self, *, timeout_s: float | None = None) -> IndexCapabilities:
+        """Engine and limits."""
+        response = await self._call(
+            self._stub.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s
+        )
+        return index_capabilities_from_message(response)
