@@ -1,0 +1,1 @@
+"""The orchestrator: build_query -> lookup -> resume -> denoise -> save, and all fallbacks."""

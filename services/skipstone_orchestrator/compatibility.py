@@ -1,0 +1,54 @@
+"""Keys of the exact tier: when two requests are the same, and where their result is stored.
+
+The compatibility key (the hash of the executor's fingerprint) covers everything but prompt and
+seed, so the three together are the canonical request. The prompt counts as given, byte for byte:
+two prompts that differ only after a text encoder's last token are two requests.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from skipstone_shared.index_entries import IndexEntry
+from skipstone_shared.latents import canonical_hash
+
+_VERSION = 1
+_RESUMED_SUFFIX = ".resumed"
+PROMPT_HASH_LABEL = "prompt_hash"
+
+
+def exact_entry_id(compatibility_key: str, prompt: str, seed: int) -> str:
+    """Entry id of a canonical request: `x` and 32 hexadecimal digits.
+
+    The namespace is not hashed: it is a partition of every store.
+    """
+    return "x" + canonical_hash([_VERSION, compatibility_key, prompt, seed])
+
+
+def fresh_entry_id() -> str:
+    """Entry id for a request whose seed is not known yet; the exact tier never finds it."""
+    return "r" + uuid.uuid4().hex
+
+
+def donor_partition(compatibility_key: str, depth: int, max_donor_depth: int) -> str:
+    """Partition of the index in which an entry is kept.
+
+    Entries that may not donate are listed and deleted like others, but must not take the places of
+    donors among the first hits, so they have a partition that no request searches.
+    """
+    return compatibility_key if depth <= max_donor_depth else compatibility_key + _RESUMED_SUFFIX
+
+
+def prompt_hash(prompt: str) -> str:
+    """Hash of a prompt without what no text encoder tells apart: case and runs of white space.
+
+    Kept with an entry even when its prompt is not, since the same prompt with another seed must not
+    be given the donor's picture again.
+    """
+    return canonical_hash(" ".join(prompt.casefold().split()))
+
+
+def same_prompt(entry: IndexEntry, prompt: str) -> bool:
+    """Whether an entry was generated from this prompt."""
+    told = entry.labels.get(PROMPT_HASH_LABEL)
+    return entry.prompt == prompt if told is None else told == prompt_hash(prompt)

@@ -1,0 +1,176 @@
+"""Settings of the orchestrator."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+from pydantic import Field, field_validator
+
+from skipstone_orchestrator.cache_options import MAX_TOP_K
+from skipstone_orchestrator.lookup import LookupLimits
+from skipstone_orchestrator.reuse_policy import PUBLISHED_TABLE, TABLE_STEPS, ReusePolicy, Tier
+from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.orchestration import CacheMode, ReuseKind
+from skipstone_shared.ports import DEFAULT_PORTS, default_target
+from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
+
+_PUBLISHED = tuple(f"{tier.above}:{tier.skip_of_50}" for tier in PUBLISHED_TABLE)
+
+
+class OrchestratorSettings(ServiceSettings):
+    """The orchestrator: build_query, lookup, resume, denoise, save, with fallback per request."""
+
+    service_name: ClassVar[str] = "orchestrator"
+
+    port: Port = DEFAULT_PORTS["orchestrator"]
+    """TCP port to listen on; 0 takes any free one and logs it."""
+
+    embedding_target: str = default_target("embedding")
+    """gRPC target of the embedding service."""
+
+    vector_index_target: str = default_target("vector_index")
+    """gRPC target of the vector_index service."""
+
+    latent_kv_target: str = default_target("latent_kv")
+    """gRPC target of the latent_kv service; the one that the executor is configured with."""
+
+    denoise_target: str = default_target("denoise")
+    """gRPC target of the denoise executor."""
+
+    cache_mode: CacheMode = CacheMode.READ_WRITE
+    """Cache mode of requests that give none: read_write, read_only, write_only or off."""
+
+    top_k: int = Field(default=8, ge=1, le=MAX_TOP_K)
+    """Candidates of requests that give no number."""
+
+    similarity_table: tuple[str, ...] = _PUBLISHED
+    """Tiers as score:k, by falling score: a score above it may skip k of 50 steps at shift 1."""
+
+    sigma_floor: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """Noise level, 0 to 1, below which nothing is skipped."""
+
+    min_similarity: float = Field(default=0.65, ge=0.0, le=1.0)
+    """Least cosine similarity of a donor; requests can only raise it."""
+
+    reuse_kind: ReuseKind = ReuseKind.RENOISE
+    """How a donor's latent is used when a request does not say: renoise or trajectory."""
+
+    max_donor_depth: int = Field(default=0, ge=0, le=100)
+    """Most resumed runs between a donor and noise; 0: only full runs donate."""
+
+    key_levels: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6, 0.5)
+    """Noise levels whose snapshots are stored when donors are used by trajectory."""
+
+    store_prompts: bool = True
+    """Whether the index keeps the prompt of an entry, or only its hash."""
+
+    embedding_timeout_s: float = Field(default=0.25, gt=0.0)
+    """Deadline of a prompt's vector in a lookup, in seconds. A busy CPU needs a tenth."""
+
+    index_timeout_s: float = Field(default=0.1, gt=0.0)
+    """Deadline of a search, in seconds."""
+
+    latent_kv_timeout_s: float = Field(default=0.1, gt=0.0)
+    """Deadline of reading an entry without its bytes, in seconds."""
+
+    gate_timeout_s: float = Field(default=0.1, gt=0.0)
+    """Deadline of scoring candidates behind the search, in seconds."""
+
+    lookup_timeout_s: float = Field(default=0.28, gt=0.0)
+    """Most that all stages of a lookup may take together, in seconds."""
+
+    plan_timeout_s: float = Field(default=10.0, gt=0.0)
+    """Deadline of planning a run, in seconds; plans are kept, so few requests need one."""
+
+    run_timeout_s: float = Field(default=3600.0, gt=0.0)
+    """Deadline of a run of the executor, in seconds; the caller's own holds too."""
+
+    call_timeout_s: float = Field(default=5.0, gt=0.0)
+    """Deadline of every other call, in seconds: saves, lists, deletes."""
+
+    breaker_failures: int = Field(default=2, ge=1)
+    """Failures in a row that open a breaker; a refused connection opens it at once."""
+
+    breaker_open_s: float = Field(default=30.0, gt=0.0)
+    """Seconds until an open breaker tries a request although no probe succeeded."""
+
+    probe_timeout_s: float = Field(default=1.0, gt=0.0)
+    """Seconds after which a background probe of a service counts as failed."""
+
+    probe_interval_s: float = Field(default=1.0, gt=0.0)
+    """Seconds between probes of a service that answers."""
+
+    sick_probe_interval_s: float = Field(default=0.25, gt=0.0)
+    """Seconds between probes of a service that does not: how soon its return is noticed."""
+
+    save_queue_size: int = Field(default=256, ge=1)
+    """Saves, discards and repairs that may wait; more are dropped and counted."""
+
+    save_drain_s: float = Field(default=10.0, ge=0.0)
+    """Seconds that waiting saves get at shutdown."""
+
+    lease_s: float = Field(default=600.0, ge=MIN_LEASE_S, le=MAX_LEASE_S)
+    """Seconds until snapshots of a run that is never saved are removed. Longer than a run."""
+
+    plan_cache_size: int = Field(default=256, ge=1)
+    """Plans kept, one per set of parameters without prompt and seed."""
+
+    @field_validator("similarity_table")
+    @classmethod
+    def _check_table(cls, table: tuple[str, ...]) -> tuple[str, ...]:
+        tiers = parse_table(table)
+        if not tiers:
+            raise ValueError("at least one row is needed")
+        pairs = list(itertools.pairwise(tiers))
+        if not all(a.above > b.above and a.skip_of_50 > b.skip_of_50 for a, b in pairs):
+            raise ValueError("scores and steps must both fall from row to row")
+        return table
+
+    @field_validator("key_levels")
+    @classmethod
+    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0.0 < level < 1.0 for level in levels):
+            raise ValueError("noise levels must lie between 0 and 1")
+        return levels
+
+    def policy(self) -> ReusePolicy:
+        """The reuse policy these settings make."""
+        return ReusePolicy(
+            table=parse_table(self.similarity_table),
+            sigma_floor=self.sigma_floor,
+            min_similarity=self.min_similarity,
+            default_kind=self.reuse_kind,
+            max_donor_depth=self.max_donor_depth,
+            key_levels=self.key_levels,
+        )
+
+    def lookup_limits(self) -> LookupLimits:
+        """The deadlines of a lookup."""
+        return LookupLimits(
+            embedding_s=self.embedding_timeout_s,
+            index_s=self.index_timeout_s,
+            store_s=self.latent_kv_timeout_s,
+            gate_s=self.gate_timeout_s,
+            total_s=self.lookup_timeout_s,
+        )
+
+
+def parse_table(rows: tuple[str, ...]) -> tuple[Tier, ...]:
+    """The tiers of rows such as `0.95:25`.
+
+    Raises:
+        ValueError: A row is not score:k with a score of 0 to 1 and a k of 1 to 49.
+    """
+    return tuple(_parse_row(row) for row in rows)
+
+
+def _parse_row(row: str) -> Tier:
+    score, _, steps = row.partition(":")
+    try:
+        tier = Tier(float(score), int(steps))
+    except ValueError:
+        tier = Tier(-1.0, 0)
+    if not (0.0 <= tier.above <= 1.0 and 1 <= tier.skip_of_50 < TABLE_STEPS):
+        raise ValueError(f"row {row!r} is not score:k, for example 0.95:25")
+    return tier

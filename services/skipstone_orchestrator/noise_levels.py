@@ -1,0 +1,68 @@
+"""Noise levels of a schedule on one scale, so that depths of different schedules compare.
+
+A step index is not portable: step 25 of 50 is sigma 0.49 at shift 1 and 0.743 at shift 3. And sigma
+itself has two scales: flow matching mixes `(1 - sigma) * x0 + sigma * noise`, the other families
+add `x0 + sigma * noise`. The share of noise, 0 (clean) to 1 (only noise), is the same on both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from skipstone_shared.orchestration import ReuseKind
+
+FLOW = "flow"
+
+# Schedulers compute sigmas in float32: a level meant as 0.5 may come out as 0.49999997.
+TOLERANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schedule:
+    """What the policy needs to know of a planned run.
+
+    Attributes:
+        sigmas: Noise level entering each step as the scheduler states it, N + 1 values.
+        levels: The same as shares of noise, 0 to 1.
+        kinds: Ways of approximate reuse that are safe.
+        resumable_steps: Steps a trajectory resume may start at; empty: all of 1 to N - 1.
+    """
+
+    sigmas: tuple[float, ...]
+    levels: tuple[float, ...]
+    kinds: frozenset[ReuseKind]
+    resumable_steps: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        sigmas: Sequence[float],
+        prediction_type: str,
+        kinds: Iterable[ReuseKind],
+        resumable_steps: Sequence[int] = (),
+    ) -> Schedule:
+        """The schedule of a run with these sigmas and this prediction type."""
+        flow = prediction_type == FLOW
+        levels = tuple(sigma if flow else sigma / (1.0 + sigma) for sigma in sigmas)
+        return cls(tuple(sigmas), levels, frozenset(kinds), tuple(resumable_steps))
+
+    @property
+    def num_inference_steps(self) -> int:
+        """N."""
+        return len(self.sigmas) - 1
+
+    def steps_down_to(self, level: float) -> range:
+        """Steps a run may start at so that all it skips lies at or above a noise level.
+
+        Counted from the front up to the first step below the level: in a schedule that is not
+        monotone a later step above the level would skip others below it.
+        """
+        end = 0
+        while end < self.num_inference_steps and self.levels[end] >= level - TOLERANCE:
+            end += 1
+        return range(1, end)
+
+    def nearest_step(self, level: float, steps: Sequence[int]) -> int:
+        """The step of `steps` whose noise level is nearest; the earlier of two equally near."""
+        return min(steps, key=lambda step: (abs(self.levels[step] - level), step))

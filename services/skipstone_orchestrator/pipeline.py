@@ -1,0 +1,195 @@
+"""The sequence of one request: build_query -> lookup -> resume -> denoise -> save.
+
+Trouble in the cache never fails a request; each stage says in the journal what went wrong and the
+request goes on without. Only bad input and a missing or failing executor reach the caller.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from skipstone_orchestrator.backends import Denoiser
+from skipstone_orchestrator.breaker import Clock
+from skipstone_orchestrator.cache_options import CacheUse, check_key_steps, resolve_options
+from skipstone_orchestrator.denoise_run import DenoiseRun
+from skipstone_orchestrator.guard import Guard
+from skipstone_orchestrator.journal import BUILD_QUERY, Journal
+from skipstone_orchestrator.lookup import Lookup, Query
+from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.reuse_policy import ReusePolicy
+from skipstone_orchestrator.saver import Saver
+from skipstone_orchestrator.served_counts import ServedCounts
+from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
+from skipstone_shared.errors import FailedPrecondition, Unavailable
+from skipstone_shared.generation import GenerationParams
+from skipstone_shared.latents import checked_namespace
+from skipstone_shared.orchestration import (
+    CacheMode,
+    CacheOptions,
+    GenerateAccepted,
+    GenerateEvent,
+    GenerateFinished,
+    ReuseKind,
+)
+from skipstone_shared.request_context import current_request_id, new_request_id
+
+_REUSE_KINDS = {
+    ResumeKind.TRAJECTORY: ReuseKind.TRAJECTORY,
+    ResumeKind.RENOISE: ReuseKind.RENOISE,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GenerationCall:
+    """One request as the caller gave it."""
+
+    namespace: str
+    params: GenerationParams
+    options: CacheOptions = dataclasses.field(default_factory=CacheOptions)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """What the sequence is configured with.
+
+    Attributes:
+        default_mode: Cache mode of requests that give none.
+        default_top_k: Candidates of requests that give no number.
+        lease_s: Lease of snapshots until they are saved, in seconds.
+    """
+
+    default_mode: CacheMode
+    default_top_k: int
+    lease_s: float
+
+
+class GenerationPipeline:
+    """Generates. Shared by all requests of a replica; keeps nothing of any."""
+
+    def __init__(
+        self,
+        *,
+        planner: Planner,
+        lookup: Lookup,
+        denoiser: Denoiser,
+        saver: Saver,
+        store_guard: Guard,
+        counts: ServedCounts,
+        policy: ReusePolicy,
+        settings: PipelineSettings,
+        clock: Clock,
+        draw_seed: Callable[[], int],
+    ) -> None:
+        """Creates the pipeline.
+
+        Args:
+            planner: Checks parameters and plans runs.
+            lookup: Decides where a run starts.
+            denoiser: Runs.
+            saver: Keeps what runs wrote.
+            store_guard: Guard of latent_kv.
+            counts: Where requests are counted.
+            policy: Reuse policy.
+            settings: The rest.
+            clock: Seconds.
+            draw_seed: Gives the seed of a request that has none.
+        """
+        self._planner = planner
+        self._lookup = lookup
+        self._denoiser = denoiser
+        self._saver = saver
+        self._store_guard = store_guard
+        self._counts = counts
+        self._policy = policy
+        self._settings = settings
+        self._clock = clock
+        self._draw_seed = draw_seed
+
+    async def generate(self, call: GenerationCall) -> AsyncGenerator[GenerateEvent, None]:
+        """Runs one request; closing the generator stops it and nothing is saved.
+
+        Raises:
+            InvalidArgument: A parameter or option is out of range.
+            ResourceExhausted: The executor's queue is full.
+            Unavailable: No executor can be reached.
+            DeadlineExceeded: The caller's deadline came first.
+            Internal: The model failed.
+        """
+        namespace = checked_namespace(call.namespace)
+        settings = self._settings
+        use = resolve_options(call.options, settings.default_mode, settings.default_top_k)
+        journal = Journal(self._clock)
+        try:
+            async with aclosing(self._attempts(call, namespace, use, journal)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._counts.count_fallbacks(journal.fallbacks)
+
+    async def _attempts(
+        self, call: GenerationCall, namespace: str, use: CacheUse, journal: Journal
+    ) -> AsyncGenerator[GenerateEvent, None]:
+        """Plans and runs; once more when the executor was restarted with another model meanwhile.
+
+        The parameters told in `accepted` are those of the first plan.
+        """
+        request_id = current_request_id() or new_request_id()
+        params = call.params
+        if params.seed is None:
+            params = dataclasses.replace(params, seed=self._draw_seed())
+        for attempt in range(2):
+            with journal.stage(BUILD_QUERY):
+                plan = await self._planner.plan(namespace, params)
+            check_key_steps(use.key_steps, len(plan.sigmas) - 1)
+            if attempt == 0:
+                yield GenerateAccepted(request_id, plan.params)
+            query = _query(call, namespace, use, plan)
+            run = await self._prepared(query, plan, journal)
+            try:
+                async with aclosing(run.events()) as events:
+                    async for event in events:
+                        yield event
+            except FailedPrecondition:
+                if run.has_started:
+                    raise
+                self._planner.forget()
+                continue
+            provenance = run.provenance(request_id)
+            self._counts.count_request(provenance)
+            yield GenerateFinished(provenance)
+            return
+        raise Unavailable("the executor changed its model while the request was planned")
+
+    async def _prepared(self, query: Query, plan: GenerationPlan, journal: Journal) -> DenoiseRun:
+        decision = await self._lookup.decide(query, journal)
+        return DenoiseRun(
+            denoiser=self._denoiser,
+            saver=self._saver,
+            store_guard=self._store_guard,
+            policy=self._policy,
+            lease_s=self._settings.lease_s,
+            plan=plan,
+            query=query,
+            decision=decision,
+            journal=journal,
+        )
+
+
+def _query(call: GenerationCall, namespace: str, use: CacheUse, plan: GenerationPlan) -> Query:
+    kinds = [_REUSE_KINDS[kind] for kind in plan.resume_kinds if kind in _REUSE_KINDS]
+    return Query(
+        namespace=namespace,
+        prompt=plan.params.prompt,
+        seed=plan.params.seed,
+        # Who gives no seed wants a new picture, not a stored one.
+        exact_wanted=call.params.seed is not None,
+        decodable=ResumeKind.DECODE in plan.resume_kinds,
+        compatibility_key=plan.compatibility_key,
+        schedule=Schedule.of(
+            plan.sigmas, plan.fingerprint.prediction_type, kinds, plan.resumable_steps
+        ),
+        use=use,
+    )

@@ -1,0 +1,134 @@
+"""What one replica can tell about itself: counts, the services behind it, policy and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from skipstone_orchestrator.backends import Denoiser, EntryIndex, LatentEntries
+from skipstone_orchestrator.guard import Guard
+from skipstone_orchestrator.lookup import Guards
+from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.reuse_policy import ReusePolicy
+from skipstone_orchestrator.saver import Saver
+from skipstone_orchestrator.served_counts import ServedCounts
+from skipstone_shared.denoise_runs import DenoiseCapabilities
+from skipstone_shared.errors import SkipstoneError
+from skipstone_shared.generation import MAX_PROMPT_BYTES
+from skipstone_shared.latents import checked_namespace
+from skipstone_shared.orchestration import (
+    CacheMode,
+    OrchestratorCapabilities,
+    OrchestratorStats,
+    ServiceState,
+)
+
+UNKNOWN = -1
+
+
+class Replica:
+    """Answers questions about this replica."""
+
+    def __init__(
+        self,
+        *,
+        version: str,
+        policy: ReusePolicy,
+        default_mode: CacheMode,
+        counts: ServedCounts,
+        saver: Saver,
+        planner: Planner,
+        index: EntryIndex,
+        store: LatentEntries,
+        denoiser: Denoiser,
+        guards: Guards,
+        denoise_guard: Guard,
+        timeout_s: float,
+    ) -> None:
+        """Creates the view.
+
+        Args:
+            version: Version of Skipstone.
+            policy: Reuse policy in force.
+            default_mode: Cache mode of requests that give none.
+            counts: What was served.
+            saver: Knows what waits.
+            planner: Learns here when the executor is another instance.
+            index: Counts entries.
+            store: Counts bytes.
+            denoiser: Knows the model.
+            guards: Guards of the services of a lookup.
+            denoise_guard: Guard of the executor.
+            timeout_s: Seconds that an answer may wait for each service.
+        """
+        self._version = version
+        self._policy = policy
+        self._default_mode = default_mode
+        self._counts = counts
+        self._saver = saver
+        self._planner = planner
+        self._index = index
+        self._store = store
+        self._denoiser = denoiser
+        self._guards = guards
+        self._denoise_guard = denoise_guard
+        self._timeout_s = timeout_s
+
+    def service_states(self) -> tuple[ServiceState, ...]:
+        """What is known of the four services."""
+        guards = self._guards
+        all_guards = (guards.embedding, guards.index, guards.store, self._denoise_guard)
+        return tuple(guard.state for guard in all_guards)
+
+    async def stats(self, namespace: str) -> OrchestratorStats:
+        """Counts since the start; those of the namespace are UNKNOWN when its store is down.
+
+        Raises:
+            InvalidArgument: A bad namespace.
+        """
+        namespace = checked_namespace(namespace)
+        entries, size = await asyncio.gather(
+            self._entry_count(namespace), self._latent_bytes(namespace)
+        )
+        counted = self._counts.with_states(self.service_states(), self._saver.waiting_saves)
+        return dataclasses.replace(counted, entry_count=entries, latent_bytes=size)
+
+    async def capabilities(self) -> OrchestratorCapabilities:
+        """Policy and limits, and the model when the executor can be reached."""
+        known = OrchestratorCapabilities(
+            self._version, self._policy.version, self._default_mode, MAX_PROMPT_BYTES
+        )
+        try:
+            model = await self._denoise_guard.call(self.ask_executor, self._timeout_s)
+        except SkipstoneError:
+            return known
+        return dataclasses.replace(
+            known,
+            model_id=model.model_id,
+            default_steps=model.default_steps,
+            max_steps=model.max_steps,
+        )
+
+    async def ask_executor(self) -> DenoiseCapabilities:
+        """The executor's capabilities; plans of an earlier instance are dropped."""
+        found = await self._denoiser.get_capabilities()
+        self._planner.note_instance(found.instance_id)
+        return found
+
+    async def _entry_count(self, namespace: str) -> int:
+        try:
+            found = await self._guards.index.call(
+                lambda: self._index.get_stats(namespace), self._timeout_s
+            )
+        except SkipstoneError:
+            return UNKNOWN
+        return found.entry_count
+
+    async def _latent_bytes(self, namespace: str) -> int:
+        try:
+            found = await self._guards.store.call(
+                lambda: self._store.get_stats(namespace), self._timeout_s
+            )
+        except SkipstoneError:
+            return UNKNOWN
+        return found.size_bytes

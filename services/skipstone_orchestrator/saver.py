@@ -1,0 +1,274 @@
+"""Saving after a request, off its path: one queue, one worker, in order.
+
+The executor has written the snapshots of a run under a lease. A save makes the entry permanent in
+latent_kv first and findable in vector_index second, so that none is found whose latents may still
+vanish. What cannot be saved is dropped and counted; its lease or a discard frees the bytes.
+
+One worker keeps the order: a repair or discard of an entry never overtakes the save that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from skipstone_orchestrator.backends import Embedder, EntryIndex, LatentEntries
+from skipstone_orchestrator.breaker import Clock
+from skipstone_orchestrator.compatibility import (
+    PROMPT_HASH_LABEL,
+    donor_partition,
+    prompt_hash,
+)
+from skipstone_orchestrator.journal import SAVE
+from skipstone_orchestrator.lookup import Guards
+from skipstone_orchestrator.served_counts import ServedCounts
+from skipstone_shared.embeddings import Embedding
+from skipstone_shared.errors import EntryNotFound, SkipstoneError
+from skipstone_shared.index_entries import IndexEntry, VectorEntry
+from skipstone_shared.latents import LatentRef
+from skipstone_shared.orchestration import Fallback
+from skipstone_shared.request_context import current_request_id, request_scope
+from skipstone_shared.structured_logging import get_logger
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SaveJob:
+    """An entry to save.
+
+    Attributes:
+        namespace: Partition of all stores.
+        entry_id: Entry the snapshots were written under.
+        prompt: Prompt of the run.
+        seed: Seed of the run.
+        compatibility_key: Key of the run.
+        snapshots: What was written, by ascending step.
+        depth: Resumed runs between it and noise.
+        embedding: Vector of the prompt; None when the request did not get one.
+        replaces: Whether an entry of this id may be in another partition of the index.
+    """
+
+    namespace: str
+    entry_id: str
+    prompt: str
+    seed: int
+    compatibility_key: str
+    snapshots: tuple[LatentRef, ...]
+    depth: int = 0
+    embedding: Embedding | None = None
+    replaces: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SaveSettings:
+    """How entries are saved.
+
+    Attributes:
+        timeout_s: Seconds each call of a save may take.
+        store_prompts: Whether the index keeps the prompt of an entry.
+        max_donor_depth: Depth up to which an entry may be found as a donor.
+    """
+
+    timeout_s: float
+    store_prompts: bool
+    max_donor_depth: int
+
+
+class EntryWriter:
+    """Makes one entry findable: embed, commit, upsert. The same for `Save` and for the queue."""
+
+    def __init__(
+        self,
+        *,
+        embedder: Embedder,
+        index: EntryIndex,
+        store: LatentEntries,
+        guards: Guards,
+        settings: SaveSettings,
+    ) -> None:
+        """Creates the writer."""
+        self._embedder = embedder
+        self._index = index
+        self._store = store
+        self._guards = guards
+        self._settings = settings
+
+    async def write(self, job: SaveJob) -> IndexEntry:
+        """Saves an entry; when it returns the entry is found.
+
+        Raises:
+            EntryNotFound: The store has no such entry, or its lease ended.
+            SkipstoneError: A service failed.
+        """
+        timeout_s = self._settings.timeout_s
+        embedding = job.embedding
+        if embedding is None:
+            embedding = await self._guards.embedding.call(
+                lambda: self._embedder.embed_text(job.prompt, namespace=job.namespace), timeout_s
+            )
+        await self._guards.store.call(
+            lambda: self._store.commit_entry(job.namespace, job.entry_id), timeout_s
+        )
+        entry = self._index_entry(job, embedding)
+        await self._guards.index.call(
+            lambda: self._upsert(job, VectorEntry(entry, embedding.vector)), timeout_s
+        )
+        return entry
+
+    async def _upsert(self, job: SaveJob, entry: VectorEntry) -> None:
+        if job.replaces:
+            await self._index.delete_entries(job.namespace, [job.entry_id])
+        partition = donor_partition(
+            job.compatibility_key, job.depth, self._settings.max_donor_depth
+        )
+        refused = (await self._index.upsert_entries(job.namespace, partition, [entry]))[0]
+        if refused is not None:
+            raise refused
+
+    def _index_entry(self, job: SaveJob, embedding: Embedding) -> IndexEntry:
+        return IndexEntry(
+            entry_id=job.entry_id,
+            prompt=job.prompt if self._settings.store_prompts else "",
+            seed=job.seed,
+            snapshots=job.snapshots,
+            depth=job.depth,
+            embedding_model_id=embedding.model_id,
+            labels={PROMPT_HASH_LABEL: prompt_hash(job.prompt)},
+        )
+
+    async def discard(self, namespace: str, entry_id: str) -> None:
+        """Removes an entry that was never committed; a committed one is another run's."""
+        try:
+            stored = await self._guards.store.call(
+                lambda: self._store.get_entry(namespace, entry_id), self._settings.timeout_s
+            )
+        except EntryNotFound:
+            return
+        if not stored.committed:
+            await self._guards.store.call(
+                lambda: self._store.delete_entries(namespace, [entry_id]), self._settings.timeout_s
+            )
+
+    async def repair(self, namespace: str, entry_id: str) -> None:
+        """Removes an entry from the index when the store really has it no more."""
+        try:
+            await self._guards.store.call(
+                lambda: self._store.get_entry(namespace, entry_id), self._settings.timeout_s
+            )
+        except EntryNotFound:
+            await self._guards.index.call(
+                lambda: self._index.delete_entries(namespace, [entry_id]), self._settings.timeout_s
+            )
+
+
+class Saver:
+    """The queue of saves, discards and repairs of one replica."""
+
+    def __init__(
+        self, writer: EntryWriter, counts: ServedCounts, *, queue_size: int, clock: Clock
+    ) -> None:
+        """Creates the queue; `run` must be running for it to drain.
+
+        Args:
+            writer: Does the work.
+            counts: Where saves and drops are counted.
+            queue_size: Jobs that may wait.
+            clock: Seconds.
+        """
+        self._writer = writer
+        self._counts = counts
+        self._clock = clock
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(queue_size)
+        self._waiting_saves = 0
+        self._claimed: set[tuple[str, str]] = set()
+
+    @property
+    def waiting_saves(self) -> int:
+        """Saves that are not done."""
+        return self._waiting_saves
+
+    def claim(self, namespace: str, entry_id: str) -> bool:
+        """Reserves an entry id for one run of this replica, until its save or discard is done.
+
+        Two runs of the same request at the same time would write the same entry, and the one that
+        is abandoned would take away what the other has written.
+        """
+        key = (namespace, entry_id)
+        if key in self._claimed:
+            return False
+        self._claimed.add(key)
+        return True
+
+    def save(self, job: SaveJob) -> bool:
+        """Queues the save of a claimed entry; False when the queue is full and it is dropped."""
+        if not self._put(lambda: self._save(job)):
+            self._claimed.discard((job.namespace, job.entry_id))
+            self._counts.count_dropped()
+            return False
+        self._waiting_saves += 1
+        return True
+
+    def discard(self, namespace: str, entry_id: str) -> None:
+        """Queues the removal of what an abandoned run wrote under a claimed entry.
+
+        When the queue is full the entry's lease does it.
+        """
+        if not self._put(lambda: self._discard(namespace, entry_id)):
+            self._claimed.discard((namespace, entry_id))
+
+    def repair(self, namespace: str, entry_id: str) -> None:
+        """Queues the removal of an index entry whose latents are gone; the next hit can retry."""
+        self._put(lambda: self._writer.repair(namespace, entry_id))
+
+    async def run(self) -> None:
+        """Works on the queue for ever."""
+        while True:
+            job = await self._queue.get()
+            try:
+                await job()
+            except SkipstoneError as error:
+                get_logger().warning("clean-up failed", reason=error.reason, error=error.message)
+            finally:
+                self._queue.task_done()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits until the queue is worked off, at most `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._queue.join()
+        except TimeoutError:
+            get_logger().warning("saves lost at shutdown", count=self._waiting_saves)
+
+    def _put(self, job: Callable[[], Awaitable[None]]) -> bool:
+        request_id = current_request_id()
+
+        async def scoped() -> None:
+            with request_scope(request_id):
+                await job()
+
+        try:
+            self._queue.put_nowait(scoped)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    async def _save(self, job: SaveJob) -> None:
+        started = self._clock()
+        try:
+            await self._writer.write(job)
+            self._counts.count_saved()
+        except SkipstoneError as error:
+            self._counts.count_dropped()
+            delay = self._clock() - started
+            self._counts.count_fallbacks([Fallback(SAVE, "", error.reason, error.message, delay)])
+            get_logger().warning("save dropped", reason=error.reason, error=error.message)
+            await self._writer.discard(job.namespace, job.entry_id)
+        finally:
+            self._waiting_saves -= 1
+            self._claimed.discard((job.namespace, job.entry_id))
+
+    async def _discard(self, namespace: str, entry_id: str) -> None:
+        try:
+            await self._writer.discard(namespace, entry_id)
+        finally:
+            self._claimed.discard((namespace, entry_id))
