@@ -46,9 +46,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes, one per CPU core")
     parser.add_argument("--pool", type=int, default=POOL_SIZE, help="training pictures")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--compile", action="store_true", help="compile blocks (needs a C++ compiler)"
-    )
+    parser.add_argument("--compile", action="store_true", help="faster; needs a C++ compiler")
     return parser.parse_args()
 
 
