@@ -22,7 +22,8 @@ class VectorIndexSettings(ServiceSettings):
     """Directory of the index; created where it is missing, used by one process at a time."""
 
     max_disk_bytes: int = Field(default=16 << 30, ge=1 << 20)
-    """Size the data may grow to, in bytes; a full index refuses writes. Taken as it is needed."""
+    """Bytes that entries may take on disk; a full index refuses writes. The file grows as needed
+    and may be a quarter larger."""
 
     fsync: bool = True
     """Whether a write reaches the disk before it is acknowledged. Without, it survives the end of

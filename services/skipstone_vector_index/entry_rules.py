@@ -156,7 +156,9 @@ def cosines(rows: npt.NDArray[np.float32], query: Vector) -> list[float]:
     Summed in float64 and rounded to float32, so that equal vectors have equal similarities
     wherever they stand in the matrix: BLAS adds up rows in an order that depends on their place.
     """
-    exact = rows.astype(np.float64) @ query.astype(np.float64)
+    wide, other = rows.astype(np.float64), query.astype(np.float64)
+    # A unit vector in float32 is a little off norm 1; without this a vector is not its own equal.
+    exact = (wide @ other) / (np.linalg.norm(wide, axis=1) * np.linalg.norm(other))
     rounded: list[float] = np.clip(exact, -1.0, 1.0).astype(np.float32).tolist()
     return rounded
 

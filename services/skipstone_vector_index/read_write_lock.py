@@ -19,11 +19,16 @@ class ReadWriteLock:
         self._writing = False
         self._writers_waiting = 0
 
+    @property
+    def has_waiting_writer(self) -> bool:
+        """Whether a writer waits, so that new readers wait too."""
+        return self._writers_waiting > 0
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Holds off writers inside the block."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
+            self._changed.wait_for(lambda: not self._writing and not self.has_waiting_writer)
             self._readers += 1
         try:
             yield

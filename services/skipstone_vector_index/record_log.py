@@ -41,6 +41,7 @@ _KEY = struct.Struct(">IQ")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _MAX_READERS = 2048
+_SPARE_BYTES = 1 << 20
 
 Key = tuple[int, int]
 """Partition number and label of a record."""
@@ -73,7 +74,9 @@ class RecordLog:
 
         Args:
             directory: Where the files are.
-            max_disk_bytes: Size the data may grow to.
+            max_disk_bytes: Size the records may grow to. The file may be a quarter larger: pages
+                that a write frees are free only two writes later, and a full index must still be
+                able to delete.
             fsync: Whether a write reaches the disk before it is acknowledged; without, it survives
                 the end of the process but not of the machine.
 
@@ -87,7 +90,7 @@ class RecordLog:
             self._env = lmdb.open(
                 str(self._path),
                 subdir=False,
-                map_size=max_disk_bytes,
+                map_size=max_disk_bytes + max_disk_bytes // 4 + _SPARE_BYTES,
                 max_dbs=3,
                 max_readers=_MAX_READERS,
                 sync=fsync,
@@ -162,6 +165,8 @@ class RecordLog:
                 txn.put(_U32.pack(number), json.dumps(names).encode(), db=self._partitions)
             for key, record in changes.put.items():
                 txn.put(_KEY.pack(*key), encode_record(record), db=self._entries)
+            if changes.put and self._used_bytes(txn) > self._max_disk_bytes:
+                raise self._full()
             txn.put(b"sequence", _U64.pack(changes.sequence), db=self._meta)
 
     @contextmanager
@@ -190,11 +195,17 @@ class RecordLog:
         try:
             yield
         except lmdb.MapFullError as error:
-            raise QuotaExceeded(
-                f"the index is full: max_disk_bytes is {self._max_disk_bytes}"
-            ) from error
+            raise self._full() from error
         except lmdb.DiskError as error:
             raise ResourceExhausted("the disk of the index is full") from error
+
+    def _used_bytes(self, txn: lmdb.Transaction) -> int:
+        stat = txn.stat(self._entries)
+        pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return int(pages * stat["psize"])
+
+    def _full(self) -> QuotaExceeded:
+        return QuotaExceeded(f"the index is full: max_disk_bytes is {self._max_disk_bytes}")
 
 
 class LogView:
