@@ -29,7 +29,7 @@ def embed_results(response: pb.EmbedResponse, count: int) -> list[Embedding | Sk
     """
     if len(response.results) != count:
         raise Internal(f"embedding gave {len(response.results)} results for {count} inputs")
-    return [result_from_message(result) for result in response.results]
+    return [result_from_message(result, response.model_id) for result in response.results]
 
 
 def single_result(results: list[Embedding | SkipstoneError]) -> Embedding:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from skipstone_orchestrator.cache_options import MAX_TOP_K
-from skipstone_orchestrator.lookup import LookupLimits
+from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.reuse_policy import PUBLISHED_TABLE, TABLE_STEPS, ReusePolicy, Tier
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.orchestration import CacheMode, ReuseKind

@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.compatibility import exact_entry_id
+from skipstone_orchestrator.decision import Decision, Query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import DECODE, DENOISE, RESUME, SAVE, SNAPSHOT, Journal
-from skipstone_orchestrator.lookup import Decision, Query
 from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps
 from skipstone_orchestrator.saver import SaveJob, Saver
 from skipstone_shared.denoise_runs import (

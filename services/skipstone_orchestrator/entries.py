@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skipstone_orchestrator.backends import EntryIndex, LatentEntries
-from skipstone_orchestrator.lookup import Guards
+from skipstone_orchestrator.deadlines import Guards
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import IndexEntry
 from skipstone_shared.latents import checked_entry_id, checked_namespace

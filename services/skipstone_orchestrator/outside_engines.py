@@ -10,9 +10,10 @@ from skipstone_orchestrator.backends import LatentEntries
 from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.cache_options import check_key_steps, resolve_options
 from skipstone_orchestrator.compatibility import exact_entry_id, fresh_entry_id
+from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import Journal
-from skipstone_orchestrator.lookup import Lookup, Query
+from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_orchestrator.plans import check_prompt, check_seed
 from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps

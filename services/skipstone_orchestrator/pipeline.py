@@ -13,10 +13,11 @@ from contextlib import aclosing
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.cache_options import CacheUse, check_key_steps, resolve_options
+from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.denoise_run import DenoiseRun
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import BUILD_QUERY, Journal
-from skipstone_orchestrator.lookup import Lookup, Query
+from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.reuse_policy import ReusePolicy

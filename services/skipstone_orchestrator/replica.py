@@ -6,8 +6,8 @@ import asyncio
 import dataclasses
 
 from skipstone_orchestrator.backends import Denoiser, EntryIndex, LatentEntries
+from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.guard import Guard
-from skipstone_orchestrator.lookup import Guards
 from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_orchestrator.saver import Saver

@@ -124,11 +124,12 @@ def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits)
     """Decides on one candidate. Skipped steps never fall when the score rises."""
     if donor.depth > policy.max_donor_depth:
         return Verdict(DONOR_DEPTH)
-    if limits.min_similarity is not None and donor.similarity < limits.min_similarity:
+    # Written so that a similarity that is not a number is refused.
+    if limits.min_similarity is not None and not donor.similarity >= limits.min_similarity:
         return Verdict(BELOW_MIN_SIMILARITY)
     score = donor.similarity if donor.score is None else donor.score
     tier = find_tier(policy.table, score)
-    if donor.similarity < policy.min_similarity or tier is None:
+    if tier is None or not donor.similarity >= policy.min_similarity:
         return Verdict(BELOW_LOWEST_TIER)
     kind, refusal = choose_kind(policy, schedule, donor, limits.kind)
     if kind is None:

@@ -20,8 +20,8 @@ from skipstone_orchestrator.compatibility import (
     donor_partition,
     prompt_hash,
 )
+from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.journal import SAVE
-from skipstone_orchestrator.lookup import Guards
 from skipstone_orchestrator.served_counts import ServedCounts
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.errors import EntryNotFound, SkipstoneError

@@ -12,10 +12,13 @@ from prometheus_client.registry import Collector
 from skipstone_orchestrator.backends import Denoiser, Embedder, EntryIndex, LatentEntries
 from skipstone_orchestrator.breaker import CircuitBreaker, Clock
 from skipstone_orchestrator.config import OrchestratorSettings
+from skipstone_orchestrator.deadlines import Guards
+from skipstone_orchestrator.donor_search import DonorSearch
 from skipstone_orchestrator.entries import Entries
+from skipstone_orchestrator.entry_reader import EntryReader
 from skipstone_orchestrator.gate import Gate
 from skipstone_orchestrator.guard import Guard
-from skipstone_orchestrator.lookup import Guards, Lookup
+from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.outside_engines import OutsideEngines
 from skipstone_orchestrator.pipeline import GenerationPipeline, PipelineSettings
 from skipstone_orchestrator.plans import Planner
@@ -106,15 +109,23 @@ class Orchestrator:
             timeout_s=settings.plan_timeout_s,
             capacity=settings.plan_cache_size,
         )
+        limits = settings.lookup_limits()
+        reader = EntryReader(backends.store, guards.store, limits.store_s)
+        donors = DonorSearch(
+            index=backends.index,
+            index_guard=guards.index,
+            reader=reader,
+            gate=gate,
+            policy=policy,
+            limits=limits,
+            repair=self.saver.repair,
+        )
         lookup = Lookup(
             embedder=backends.embedder,
-            index=backends.index,
-            store=backends.store,
-            gate=gate,
-            guards=guards,
-            policy=policy,
-            limits=settings.lookup_limits(),
-            repair=self.saver.repair,
+            embedder_guard=guards.embedding,
+            reader=reader,
+            donors=donors,
+            limits=limits,
             clock=clock,
         )
         self.pipeline = GenerationPipeline(

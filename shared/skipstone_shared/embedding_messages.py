@@ -71,8 +71,10 @@ def result_to_message(result: Embedding | SkipstoneError) -> embedding_pb2.Embed
     )
 
 
-def result_from_message(message: embedding_pb2.EmbedResult) -> Embedding | SkipstoneError:
-    """One input's vector (read-only), or the reason why it has none.
+def result_from_message(
+    message: embedding_pb2.EmbedResult, model_id: str = ""
+) -> Embedding | SkipstoneError:
+    """One input's vector (read-only) of a model, or the reason why it has none.
 
     Raises:
         DataCorrupt: the vector has another length than the message says.
@@ -84,7 +86,7 @@ def result_from_message(message: embedding_pb2.EmbedResult) -> Embedding | Skips
         raise DataCorrupt(
             f"vector of {len(vector)} elements where the message says {message.vector.dimension}"
         )
-    return Embedding(vector, message.vector.num_tokens, message.vector.truncated)
+    return Embedding(vector, message.vector.num_tokens, message.vector.truncated, model_id)
 
 
 def embedding_capabilities_to_message(

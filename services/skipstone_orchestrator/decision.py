@@ -1,0 +1,88 @@
+"""What a lookup is asked and what it finds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from skipstone_orchestrator.cache_options import CacheUse
+from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_shared.embeddings import Embedding
+from skipstone_shared.latents import LatentRef
+from skipstone_shared.orchestration import Candidate, Entry, HitTier, ReuseKind
+
+EXACT_HIT = "EXACT_HIT"
+CACHE_OFF = "CACHE_OFF"
+WRITE_ONLY = "WRITE_ONLY"
+NOT_ALLOWED = "NOT_ALLOWED"
+NO_CANDIDATE = "NO_CANDIDATE"
+STALE_DONOR = "STALE_DONOR"
+LOOKUP_FAILED = "LOOKUP_FAILED"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Query:
+    """What is looked for.
+
+    Attributes:
+        namespace: Partition of all stores.
+        prompt: Prompt as given.
+        seed: Seed of the run, None when it is not known yet.
+        exact_wanted: Whether the caller chose the seed and so asks for this very picture.
+        decodable: Whether a stored clean latent can be turned into the result.
+        compatibility_key: Key of the run.
+        schedule: Noise levels of the run.
+        use: Options in force.
+    """
+
+    namespace: str
+    prompt: str
+    seed: int | None
+    exact_wanted: bool
+    decodable: bool
+    compatibility_key: str
+    schedule: Schedule
+    use: CacheUse
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """What the lookup found.
+
+    Attributes:
+        tier: Tier of the request unless the executor refuses the donor.
+        reason: Why.
+        donor: Snapshot to start from; None on a miss.
+        donor_entry: Entry it belongs to, as the index or the store has it.
+        donor_depth: Resumed runs between it and noise.
+        skip_steps: Steps to skip.
+        kind: How the donor's latent is used; None for the exact tier.
+        similarity: Of the donor, or of the best candidate of a miss.
+        score: The gate's, of the same candidate.
+        embedding: Vector of the prompt, for the save; None when it was not computed.
+        candidates: All that were considered, best first.
+        replaces: Whether an entry of this very request is stored that could not be used.
+    """
+
+    tier: HitTier
+    reason: str
+    donor: LatentRef | None = None
+    donor_entry: Entry | None = None
+    donor_depth: int = 0
+    skip_steps: int = 0
+    kind: ReuseKind | None = None
+    similarity: float | None = None
+    score: float | None = None
+    embedding: Embedding | None = None
+    candidates: tuple[Candidate, ...] = ()
+    replaces: bool = False
+
+
+def miss(
+    reason: str,
+    *,
+    similarity: float | None = None,
+    score: float | None = None,
+    replaces: bool = False,
+) -> Decision:
+    """A miss, with what the best candidate had."""
+    return Decision(HitTier.MISS, reason, similarity=similarity, score=score, replaces=replaces)

@@ -1,0 +1,225 @@
+"""The approximate tier: search, gate and policy, candidate by candidate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from skipstone_orchestrator.backends import EntryIndex
+from skipstone_orchestrator.compatibility import same_prompt
+from skipstone_orchestrator.deadlines import Budget, LookupLimits
+from skipstone_orchestrator.decision import (
+    LOOKUP_FAILED,
+    NO_CANDIDATE,
+    STALE_DONOR,
+    Decision,
+    Query,
+    miss,
+)
+from skipstone_orchestrator.entry_reader import EntryReader, find_snapshot
+from skipstone_orchestrator.gate import Gate
+from skipstone_orchestrator.guard import Guard, within
+from skipstone_orchestrator.journal import LOOKUP, RERANK, Journal
+from skipstone_orchestrator.reuse_policy import Donor, ReusePolicy, Verdict, judge
+from skipstone_shared.embeddings import Embedding
+from skipstone_shared.errors import Internal
+from skipstone_shared.index_entries import IndexEntry, SearchHit
+from skipstone_shared.latents import LatentRef
+from skipstone_shared.orchestration import Candidate, Entry, HitTier, ReuseKind
+
+
+class DonorSearch:
+    """Finds a donor for a vector. Shared by all requests; keeps nothing of any."""
+
+    def __init__(
+        self,
+        *,
+        index: EntryIndex,
+        index_guard: Guard,
+        reader: EntryReader,
+        gate: Gate,
+        policy: ReusePolicy,
+        limits: LookupLimits,
+        repair: Callable[[str, str], None],
+    ) -> None:
+        """Creates the search.
+
+        Args:
+            index: Finds candidates.
+            index_guard: Its guard.
+            reader: Knows which latents are really there.
+            gate: Scores candidates.
+            policy: Decides on donor and depth.
+            limits: Deadlines.
+            repair: Takes namespace and id of an entry whose latents are gone; must not wait.
+        """
+        self._index = index
+        self._index_guard = index_guard
+        self._reader = reader
+        self._gate = gate
+        self._policy = policy
+        self._limits = limits
+        self._repair = repair
+
+    async def find(
+        self, query: Query, embedding: Embedding, journal: Journal, budget: Budget
+    ) -> Decision:
+        """The first candidate that may donate, or a miss with the reason of the best one.
+
+        Args:
+            query: What is looked for.
+            embedding: Vector of its prompt.
+            journal: Record of the request.
+            budget: Time that is left.
+        """
+        hits: list[SearchHit] | None = None
+        with journal.fall_back(LOOKUP, self._index_guard.service):
+            hits = await budget.call(
+                self._index_guard,
+                lambda: self._search(query, embedding),
+                self._limits.index_s,
+            )
+        if hits is None:
+            return miss(LOOKUP_FAILED)
+        if not hits:
+            return miss(NO_CANDIDATE)
+        scores: Sequence[float | None] | None = None
+        with journal.fall_back(RERANK, self._gate.service):
+            scores = await self._scores(query, hits, budget)
+        if scores is None:
+            return miss(LOOKUP_FAILED, similarity=hits[0].similarity)
+        return await self._first_usable(query, _ranked(hits, scores), journal, budget)
+
+    async def _search(self, query: Query, embedding: Embedding) -> list[SearchHit]:
+        found = await self._index.search_entries(
+            query.namespace,
+            query.compatibility_key,
+            [embedding.vector],
+            query.use.top_k,
+            embedding_model_id=embedding.model_id,
+        )
+        return found[0]
+
+    async def _scores(
+        self, query: Query, hits: Sequence[SearchHit], budget: Budget
+    ) -> Sequence[float | None]:
+        service = self._gate.service
+        scores = await within(
+            lambda: self._gate.score(query.namespace, query.prompt, hits),
+            budget.limit(self._limits.gate_s, service),
+            service,
+        )
+        if scores is None:
+            return [None] * len(hits)
+        if len(scores) != len(hits) or not all(math.isfinite(score) for score in scores):
+            raise Internal(f"{service} gave {len(scores)} scores for {len(hits)} candidates")
+        return scores
+
+    async def _first_usable(
+        self, query: Query, ranked: Sequence[_Ranked], journal: Journal, budget: Budget
+    ) -> Decision:
+        """Tries every candidate in order before it declares a miss."""
+        tried: list[Candidate] = []
+        taken: Decision | None = None
+        for hit, score in ranked:
+            verdict = judge(
+                self._policy, query.schedule, _donor(query, hit, score), query.use.limits
+            )
+            ref: LatentRef | None = None
+            if verdict.taken and taken is None:
+                with journal.fall_back(LOOKUP, self._reader.service) as reading:
+                    ref = await self._verified(query, hit.entry, verdict, budget)
+                if reading.failed:
+                    # Without the store no donor's latent can be read: asking on costs only time.
+                    taken = miss(LOOKUP_FAILED, similarity=hit.similarity, score=score)
+                    break
+                if ref is None:
+                    verdict = Verdict(STALE_DONOR)
+            tried.append(
+                Candidate(
+                    _entry(hit.entry, query.compatibility_key),
+                    hit.similarity,
+                    verdict.skip_steps,
+                    verdict.reason,
+                    score,
+                )
+            )
+            if ref is not None:
+                taken = _approximate_hit(query, hit, score, verdict, ref)
+        if taken is None:
+            best = tried[0]
+            taken = miss(best.reason, similarity=best.similarity, score=best.rerank_score)
+        return dataclasses.replace(taken, candidates=tuple(tried))
+
+    async def _verified(
+        self, query: Query, entry: IndexEntry, verdict: Verdict, budget: Budget
+    ) -> LatentRef | None:
+        """The donor's snapshot as the store has it, None when it is not what the index says.
+
+        An entry that is gone is reported for repair. The reference comes from the store, so that a
+        stale or wrong payload of the index can never be resumed from.
+        """
+        stored = await self._reader.read(query.namespace, entry.entry_id, budget)
+        if stored is None:
+            self._repair(query.namespace, entry.entry_id)
+            return None
+        renoise = verdict.kind is ReuseKind.RENOISE
+        step = query.schedule.num_inference_steps if renoise else verdict.skip_steps
+        found = find_snapshot(stored, step)
+        if found is None or not stored.committed:
+            return None
+        told = next((ref for ref in entry.snapshots if ref.step_index == step), None)
+        if told is None or told.xxh3_64 != found.ref.xxh3_64:
+            return None
+        same_key = found.metadata.compatibility_key == query.compatibility_key
+        shallow = found.metadata.depth <= self._policy.max_donor_depth
+        return found.ref if same_key and shallow else None
+
+
+_Ranked = tuple[SearchHit, float | None]
+
+
+def _ranked(hits: Sequence[SearchHit], scores: Sequence[float | None]) -> list[_Ranked]:
+    """Hits with their scores, best first; the search's own order among equals."""
+    pairs = list(zip(hits, scores, strict=True))
+    return sorted(pairs, key=lambda pair: -(pair[0].similarity if pair[1] is None else pair[1]))
+
+
+def _donor(query: Query, hit: SearchHit, score: float | None) -> Donor:
+    return Donor(
+        similarity=hit.similarity,
+        score=score,
+        depth=hit.entry.depth,
+        steps={ref.step_index for ref in hit.entry.snapshots},
+        same_prompt=same_prompt(hit.entry, query.prompt),
+        same_seed=query.seed is not None and hit.entry.seed == query.seed,
+    )
+
+
+def _approximate_hit(
+    query: Query, hit: SearchHit, score: float | None, verdict: Verdict, ref: LatentRef
+) -> Decision:
+    return Decision(
+        HitTier.APPROXIMATE,
+        verdict.reason,
+        donor=ref,
+        donor_entry=_entry(hit.entry, query.compatibility_key),
+        donor_depth=hit.entry.depth,
+        skip_steps=verdict.skip_steps,
+        kind=verdict.kind,
+        similarity=hit.similarity,
+        score=score,
+    )
+
+
+def _entry(entry: IndexEntry, compatibility_key: str) -> Entry:
+    return Entry(
+        entry.entry_id,
+        entry.prompt,
+        entry.seed,
+        compatibility_key,
+        entry.snapshots,
+        entry.depth,
+        entry.create_time,
+    )
