@@ -11,7 +11,7 @@ import grpc
 
 from skipstone_client._channel import Service, channel_options
 from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
-from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.errors import FailedPrecondition, SkipstoneError
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
 StubT = TypeVar("StubT")
@@ -142,6 +142,11 @@ class AsyncClient(Generic[StubT]):
         return self._opened_stub
 
     @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    @property
     def _peer(self) -> Peer:
         return Peer(self._service.name, self._target)
 
@@ -160,12 +165,9 @@ class AsyncClient(Generic[StubT]):
         try:
             return await method(request, timeout=timeout, metadata=outgoing_metadata())
         except grpc.RpcError as error:
-            raise decoded(error, self._peer, timeout) from error
+            raise self._decoded(error, timeout) from error
         except asyncio.CancelledError:
-            # gRPC raises it too when the channel is closed under a call; then nobody has cancelled
-            # the task, and to say so would be wrong.
-            task = asyncio.current_task()
-            if self._closed and task is not None and not task.cancelling():
+            if self._was_closed_under():
                 raise closed(self._service.name) from None
             raise
 
@@ -186,7 +188,18 @@ class AsyncClient(Generic[StubT]):
         """
         timeout = call_timeout_s(timeout_s)
         call = method(request, timeout=timeout, metadata=outgoing_metadata())
-        return AsyncMessageStream(call, self._peer, timeout, first_message_timeout_s)
+        return AsyncMessageStream(call, self, timeout, first_message_timeout_s)
+
+    def _decoded(self, error: grpc.RpcError, timeout_s: float | None) -> SkipstoneError:
+        """The exception behind an rpc error; a call that ``close`` ended says so."""
+        if self._closed:
+            return closed(self._service.name)
+        return decoded(error, self._peer, timeout_s)
+
+    def _was_closed_under(self) -> bool:
+        """Whether a cancellation comes from ``close``: then nobody has cancelled the task."""
+        task = asyncio.current_task()
+        return self._closed and task is not None and not task.cancelling()
 
 
 class AsyncMessageStream(AsyncIterator[ResponseT]):
@@ -195,7 +208,7 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
     def __init__(
         self,
         call: AsyncStreamCall[ResponseT],
-        peer: Peer,
+        client: AsyncClient[Any],
         timeout_s: float | None,
         first_message_timeout_s: float | None,
     ) -> None:
@@ -203,13 +216,13 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
 
         Args:
             call: What the stub returned.
-            peer: Who was called, for errors.
+            client: Who made the call. Held, since a channel that is lost ends its calls.
             timeout_s: Deadline the call was made with.
             first_message_timeout_s: Deadline of the first message.
         """
         self._call = call
         self._messages = aiter(call)
-        self._peer = peer
+        self._client = client
         self._timeout_s = timeout_s
         self._wait_s = first_message_timeout_s
         self._is_closed = False
@@ -221,15 +234,17 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
         except TimeoutError as error:
             self._call.cancel()
             late = deadline_exceeded(self._wait_s or 0.0)
-            raise on_the_way(late, self._peer) from error
+            raise on_the_way(late, self._client._peer) from error
         except grpc.RpcError as error:
             if self._is_closed:
                 raise StopAsyncIteration from None
-            raise decoded(error, self._peer, self._timeout_s) from error
+            raise self._client._decoded(error, self._timeout_s) from error
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._is_closed and task is not None and not task.cancelling():
                 raise StopAsyncIteration from None
+            if self._client._was_closed_under():
+                raise closed(self._client._service.name) from None
             self._call.cancel()
             raise
         self._wait_s = None

@@ -6,13 +6,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import grpc
 
 from skipstone_client._channel import Service, channel_options
 from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
-from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.errors import FailedPrecondition, SkipstoneError
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
 StubT = TypeVar("StubT")
@@ -149,6 +149,11 @@ class SyncClient(Generic[StubT]):
             return self._opened_stub
 
     @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    @property
     def _peer(self) -> Peer:
         return Peer(self._service.name, self._target)
 
@@ -167,9 +172,7 @@ class SyncClient(Generic[StubT]):
         try:
             return method(request, timeout=timeout, metadata=outgoing_metadata())
         except grpc.RpcError as error:
-            if self._closed:
-                raise closed(self._service.name) from error
-            raise decoded(error, self._peer, timeout) from error
+            raise self._decoded(error, timeout) from error
         except ValueError as error:
             # gRPC's way to say that another thread has closed the channel meanwhile.
             if self._closed:
@@ -198,7 +201,13 @@ class SyncClient(Generic[StubT]):
             if self._closed:
                 raise closed(self._service.name) from error
             raise
-        return MessageStream(call, self._peer, timeout, first_message_timeout_s)
+        return MessageStream(call, self, timeout, first_message_timeout_s)
+
+    def _decoded(self, error: grpc.RpcError, timeout_s: float | None) -> SkipstoneError:
+        """The exception behind an rpc error; a call that ``close`` ended says so."""
+        if self._closed:
+            return closed(self._service.name)
+        return decoded(error, self._peer, timeout_s)
 
 
 class MessageStream(Iterator[ResponseT]):
@@ -207,7 +216,7 @@ class MessageStream(Iterator[ResponseT]):
     def __init__(
         self,
         call: StreamCall[ResponseT],
-        peer: Peer,
+        client: SyncClient[Any],
         timeout_s: float | None,
         first_message_timeout_s: float | None,
     ) -> None:
@@ -215,12 +224,12 @@ class MessageStream(Iterator[ResponseT]):
 
         Args:
             call: What the stub returned.
-            peer: Who was called, for errors.
+            client: Who made the call. Held, since a channel that is lost ends its calls.
             timeout_s: Deadline the call was made with.
             first_message_timeout_s: Deadline of the first message.
         """
         self._call = call
-        self._peer = peer
+        self._client = client
         self._timeout_s = timeout_s
         self._first_message_timeout_s = first_message_timeout_s
         self._is_closed = False
@@ -240,8 +249,8 @@ class MessageStream(Iterator[ResponseT]):
                 raise StopIteration from None
             if self._is_late and self._first_message_timeout_s is not None:
                 late = deadline_exceeded(self._first_message_timeout_s)
-                raise on_the_way(late, self._peer) from error
-            raise decoded(error, self._peer, self._timeout_s) from error
+                raise on_the_way(late, self._client._peer) from error
+            raise self._client._decoded(error, self._timeout_s) from error
         finally:
             self._stop_watchdog()
         return message

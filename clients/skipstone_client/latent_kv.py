@@ -11,6 +11,7 @@ from skipstone_client._channel import LATENT_KV
 from skipstone_client._latent_writes import WriteSource, metadata_of, pinned_from_message
 from skipstone_client._paging import checked_page_size
 from skipstone_client._sync_client import MessageStream, SyncClient
+from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation_messages import duration_to_message
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum
@@ -213,29 +214,38 @@ class LatentKVClient(SyncClient[LatentKVStub]):
         then ``next`` raises Unavailable: watch again after the last sequence number seen.
         """
         request = pb.WatchEvictionsRequest(namespace=namespace, after_sequence=after_sequence)
-        return EvictionStream(self._stream(self._stub.WatchEvictions, request, None))
+        return EvictionStream(self._stream(self._stub.WatchEvictions, request, None), self)
 
 
 class EvictionStream(Iterator[EvictionEvent]):
     """Removals of a remote store. ``close`` ends it from any thread; losing it closes it."""
 
-    def __init__(self, messages: MessageStream[pb.WatchEvictionsResponse]) -> None:
+    def __init__(
+        self, messages: MessageStream[pb.WatchEvictionsResponse], client: LatentKVClient
+    ) -> None:
         """Waits until the service watches.
 
         Args:
             messages: Answers of WatchEvictions.
+            client: Who watches; closing it ends the watch too.
 
         Raises:
             SkipstoneError: the service refused, or cannot be reached.
         """
         self._messages = messages
+        self._client = client
         # A refused call has no metadata; asking for its first message raises the reason.
         is_watching = bool(messages.initial_metadata())
         self._first = None if is_watching else next(messages)
 
     def __next__(self) -> EvictionEvent:
         first, self._first = self._first, None
-        return eviction_from_message(first if first is not None else next(self._messages))
+        try:
+            return eviction_from_message(first if first is not None else next(self._messages))
+        except Unavailable:
+            if self._client.is_closed:
+                raise StopIteration from None
+            raise
 
     def __iter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from skipstone_client._async_client import AsyncClient, AsyncMessageStream
 from skipstone_client._channel import LATENT_KV
 from skipstone_client._latent_writes import WriteSource, metadata_of, pinned_from_message
 from skipstone_client._paging import checked_page_size
+from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation_messages import duration_to_message
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum
@@ -222,7 +223,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         messages = self._stream(self._stub.WatchEvictions, request, None)
         # A refused call has no metadata; asking for its first message raises the reason.
         is_watching = bool(await messages.initial_metadata())
-        return AsyncEvictionStream(messages, None if is_watching else await anext(messages))
+        return AsyncEvictionStream(messages, None if is_watching else await anext(messages), self)
 
 
 class AsyncEvictionStream(AsyncIterator[EvictionEvent]):
@@ -232,19 +233,28 @@ class AsyncEvictionStream(AsyncIterator[EvictionEvent]):
         self,
         messages: AsyncMessageStream[pb.WatchEvictionsResponse],
         first: pb.WatchEvictionsResponse | None,
+        client: AsyncLatentKVClient,
     ) -> None:
         """Takes over a watch.
 
         Args:
             messages: Answers of WatchEvictions.
             first: Answer that was already taken from them, if one was.
+            client: Who watches; closing it ends the watch too.
         """
         self._messages = messages
+        self._client = client
         self._first = first
 
     async def __anext__(self) -> EvictionEvent:
         first, self._first = self._first, None
-        return eviction_from_message(first if first is not None else await anext(self._messages))
+        try:
+            message = first if first is not None else await anext(self._messages)
+        except Unavailable:
+            if self._client.is_closed:
+                raise StopAsyncIteration from None
+            raise
+        return eviction_from_message(message)
 
     def close(self) -> None:
         """Ends the watch. Idempotent."""
