@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 
-import grpc
-
-from skipstone.latent_kv.v1 import latent_kv_pb2_grpc
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.metrics_store import MetricsStore
-from skipstone_latent_kv.server import SERVICE_NAME, LatentKVServicer
+from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.sweeper import Sweeper
 from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
@@ -29,18 +26,8 @@ def build(settings: LatentKVSettings) -> Mounted:
     store = open_store(settings)
     sweeper = Sweeper(store, settings.sweep_interval_s)
     measured = MetricsStore(store)
-    servicer = LatentKVServicer(measured, settings.max_watchers)
-
-    def register(server: grpc.Server) -> None:
-        latent_kv_pb2_grpc.add_LatentKVServicer_to_server(servicer, server)
-
-    return Mounted(
-        register=register,
-        service_names=[SERVICE_NAME],
-        on_drain=[servicer.end_watches],
-        on_stop=[sweeper.stop, measured.close],
-        collectors=measured.collectors,
-    )
+    on_stop = [sweeper.stop, measured.close]
+    return mount(measured, settings.max_watchers, on_stop, measured.collectors)
 
 
 def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:

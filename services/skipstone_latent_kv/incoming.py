@@ -86,11 +86,12 @@ def check_header(
             field="metadata.step_index",
             allowed=f"0 to num_inference_steps ({metadata.num_inference_steps})",
         )
-    if not metadata.parts or metadata.parts[0].name != LATENTS_PART:
+    first = metadata.parts[0] if metadata.parts else None
+    if first is None or first.name != LATENTS_PART or not first.spec.dtype.is_floating:
         raise InvalidArgument(
             "the first part is not the latents",
             field="metadata.parts",
-            allowed=f"at least one part, the first named {LATENTS_PART!r}",
+            allowed=f"at least one part, the first named {LATENTS_PART!r} and floating",
         )
     if size_bytes != metadata.size_bytes:
         raise InvalidArgument(

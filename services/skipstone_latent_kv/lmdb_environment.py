@@ -12,7 +12,7 @@ from typing import Any
 
 import lmdb
 
-from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.errors import DataCorrupt, FailedPrecondition, Unavailable
 
 # py-lmdb has no types; a transaction is passed around and only used through lmdb_rows.
 Transaction = Any
@@ -44,6 +44,7 @@ class LmdbEnvironment:
             FailedPrecondition: the directory cannot be used; the message says why.
         """
         self._path = path
+        self._sync = sync
         self._owner = _own(path)
         try:
             self._env = lmdb.open(
@@ -65,6 +66,7 @@ class LmdbEnvironment:
         self._gate = threading.Condition()
         self._running = 0
         self._growing = False
+        self._closed = False
 
     def open_table(self, name: str) -> Any:
         """The named table, created if necessary."""
@@ -72,13 +74,25 @@ class LmdbEnvironment:
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """A consistent view. Buffers that come from it are valid only inside the block."""
-        with self._entered(), self._env.begin(buffers=True) as txn:
-            yield txn
+        """A consistent view. Buffers that come from it are valid only inside the block.
+
+        Raises:
+            DataCorrupt: LMDB found pages that cannot be.
+            Unavailable: the environment is closed.
+        """
+        try:
+            with self._entered(), self._env.begin(buffers=True) as txn:
+                yield txn
+        except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
+            raise DataCorrupt(f"damaged pages in {self._path}: {error}") from error
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """The one write transaction: commits at the end of the block, aborts when it raises."""
+        """The one write transaction: commits at the end of the block, aborts when it raises.
+
+        Raises:
+            Unavailable: the environment is closed.
+        """
         with self._entered(), self._env.begin(write=True) as txn:
             yield txn
 
@@ -96,16 +110,18 @@ class LmdbEnvironment:
         return size
 
     def flush(self) -> None:
-        """Forces everything committed onto the disk."""
-        self._env.sync(True)
+        """Forces onto the disk what commits have not forced already."""
+        if not self._sync:
+            self._env.sync(True)
 
     def disk_bytes(self) -> int:
         """Bytes on disk."""
         return (self._path / "data.mdb").stat().st_blocks * 512
 
     def close(self) -> None:
-        """Flushes, closes and gives the directory free. No transaction may be running."""
+        """Waits for running transactions, flushes, closes and gives the directory free."""
         with self._gate:
+            self._closed = True
             self._gate.wait_for(lambda: self._running == 0)
             self._env.sync(True)
             self._env.close()
@@ -115,6 +131,8 @@ class LmdbEnvironment:
     def _entered(self) -> Iterator[None]:
         with self._gate:
             self._gate.wait_for(lambda: not self._growing)
+            if self._closed:
+                raise Unavailable("the store is closed")
             self._running += 1
         try:
             yield

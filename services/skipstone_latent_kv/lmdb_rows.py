@@ -68,17 +68,17 @@ class LmdbRows:
 
     def put_entry(self, txn: Transaction, state: EntryState) -> None:
         """Writes an entry record."""
-        txn.put(_entry_key(state.key), encode_entry(state), db=self._entries)
+        row = _entry_row(state.key)
+        txn.put(row, encode_entry(row, state), db=self._entries)
 
-    def entries(self, txn: Transaction) -> Iterator[tuple[EntryKey, EntryState | None]]:
-        """All entries; None in place of a record that is corrupt."""
+    def entries(self, txn: Transaction) -> Iterator[tuple[bytes, EntryState | None]]:
+        """Row key and state of all entries; None in place of a record that is damaged."""
         for raw, record in txn.cursor(db=self._entries):
-            namespace, entry_id = bytes(raw).decode().split("\0")
-            key = namespace, entry_id
+            row = bytes(raw)
             try:
-                yield key, decode_entry(key, record)
+                yield row, decode_entry(row, record)
             except DataCorrupt:
-                yield key, None
+                yield row, None
 
     def entry_ids_after(self, txn: Transaction, namespace: str, after: str) -> Iterator[str]:
         """Ids of a namespace in ascending order, those after ``after``; empty for all."""
@@ -97,7 +97,8 @@ class LmdbRows:
         Raises:
             DataCorrupt: a record is damaged.
         """
-        return [decode_snapshot(record) for _, record in self._snapshot_rows(txn, key)]
+        rows = self._snapshot_rows(txn, _entry_row(key))
+        return [decode_snapshot(bytes(row), record) for row, record in rows]
 
     def snapshot(self, txn: Transaction, key: EntryKey, step_index: int) -> SnapshotRecord | None:
         """One snapshot, None when there is none.
@@ -105,13 +106,14 @@ class LmdbRows:
         Raises:
             DataCorrupt: the record is damaged.
         """
-        record = txn.get(_snapshot_key(key, step_index), db=self._snapshots)
-        return None if record is None else decode_snapshot(record)
+        row = _snapshot_row(key, step_index)
+        record = txn.get(row, db=self._snapshots)
+        return None if record is None else decode_snapshot(row, record)
 
     def put_snapshot(self, txn: Transaction, key: EntryKey, record: SnapshotRecord) -> None:
         """Writes a snapshot record."""
-        row = _snapshot_key(key, record.metadata.step_index)
-        txn.put(row, encode_snapshot(record), db=self._snapshots)
+        row = _snapshot_row(key, record.metadata.step_index)
+        txn.put(row, encode_snapshot(row, record), db=self._snapshots)
 
     def put_value(self, txn: Transaction, value_id: int, data: memoryview) -> None:
         """Writes the bytes of a snapshot; ``value_id`` is above all before it."""
@@ -134,15 +136,20 @@ class LmdbRows:
             found = bool(cursor.key())
 
     def delete_entry(self, txn: Transaction, key: EntryKey) -> None:
-        """Removes all rows of an entry.
+        """Removes all rows of an entry, as far as there are any."""
+        self.delete_entry_row(txn, _entry_row(key))
+
+    def delete_entry_row(self, txn: Transaction, entry_row: bytes) -> None:
+        """Removes all rows of the entry with this row key, which may be damaged.
 
         A damaged snapshot record does not tell where its bytes are; they stay until a compaction.
         """
-        for row, record in [(bytes(r), bytes(d)) for r, d in self._snapshot_rows(txn, key)]:
+        for raw, record in list(self._snapshot_rows(txn, entry_row)):
+            row = bytes(raw)
             with suppress(DataCorrupt):
-                self.delete_value(txn, decode_snapshot(record).value_id)
+                self.delete_value(txn, decode_snapshot(row, record).value_id)
             txn.delete(row, db=self._snapshots)
-        txn.delete(_entry_key(key), db=self._entries)
+        txn.delete(entry_row, db=self._entries)
 
     def last_value_id(self, txn: Transaction) -> int:
         """The highest value id in use, 0 when there is none."""
@@ -168,20 +175,19 @@ class LmdbRows:
             while cursor.first() and bytes(cursor.key()) < oldest_kept:
                 cursor.delete()
 
-    def _snapshot_rows(self, txn: Transaction, key: EntryKey) -> Iterator[tuple[Any, Any]]:
-        prefix = _entry_key(key) + b"\0"
-        return _with_prefix(txn.cursor(db=self._snapshots), prefix)
+    def _snapshot_rows(self, txn: Transaction, entry_row: bytes) -> Iterator[tuple[Any, Any]]:
+        return _with_prefix(txn.cursor(db=self._snapshots), entry_row + b"\0")
 
     def _chunk_rows(self, txn: Transaction, value_id: int) -> Iterator[tuple[Any, Any]]:
         return _with_prefix(txn.cursor(db=self._chunks), _SEQUENCE.pack(value_id))
 
 
-def _entry_key(key: EntryKey) -> bytes:
+def _entry_row(key: EntryKey) -> bytes:
     return "\0".join(key).encode()
 
 
-def _snapshot_key(key: EntryKey, step_index: int) -> bytes:
-    return _entry_key(key) + b"\0" + _STEP.pack(step_index)
+def _snapshot_row(key: EntryKey, step_index: int) -> bytes:
+    return _entry_row(key) + b"\0" + _STEP.pack(step_index)
 
 
 def _from(cursor: Any, start: bytes) -> Iterator[tuple[Any, Any]]:

@@ -6,25 +6,19 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
-
-import lmdb
+from typing import Literal
 
 from skipstone_latent_kv import incoming
-from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
+from skipstone_latent_kv.entry_table import EntryKey, EntryState
 from skipstone_latent_kv.eviction import Quotas, make_room
-from skipstone_latent_kv.eviction_log import EvictionLog, LogWatch
-from skipstone_latent_kv.group_commit import GroupCommitter, Operation, Outcome
-from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
-from skipstone_latent_kv.lmdb_rows import LmdbRows
+from skipstone_latent_kv.eviction_log import LogWatch
+from skipstone_latent_kv.lmdb_entries import LmdbEntries, no_entry
+from skipstone_latent_kv.lmdb_environment import Transaction
 from skipstone_latent_kv.record_format import SnapshotRecord
 from skipstone_latent_kv.references import check_matches, reference
 from skipstone_shared.errors import (
     DataCorrupt,
-    EntryNotFound,
     LatentNotFound,
-    ResourceExhausted,
-    SkipstoneError,
     Unavailable,
 )
 from skipstone_shared.latents import (
@@ -32,7 +26,6 @@ from skipstone_shared.latents import (
     SnapshotMetadata,
     checked_entry_id,
     checked_namespace,
-    checksum,
 )
 from skipstone_shared.stored_entries import (
     EvictionKind,
@@ -40,12 +33,8 @@ from skipstone_shared.stored_entries import (
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
-    StoredSnapshot,
     StoreStats,
 )
-from skipstone_shared.structured_logging import get_logger
-
-T = TypeVar("T")
 
 Durability = Literal["always", "group", "none"]
 
@@ -53,12 +42,9 @@ _GROUP_SIZE = 64
 
 
 class LmdbStore:
-    """A ``LatentStore`` on LMDB.
+    """A ``LatentStore`` on LMDB: parallel reads, changes on one thread with group commit.
 
-    Reads run in parallel, each in a read transaction that ends before the data are handed out.
-    Changes run on one thread (``GroupCommitter``) inside a write transaction, where ``_table`` and
-    the rows change together: both are rolled back when the commit fails. Whether an entry is there
-    is decided by the table, what its snapshots are by the rows.
+    Uses of an entry are counted in memory and saved by ``sweep`` and ``close``.
     """
 
     def __init__(
@@ -88,28 +74,22 @@ class LmdbStore:
             FailedPrecondition: the directory cannot be used; the message says why.
         """
         self._quotas = quotas
-        self._ttl_s = ttl_s
         self._clock = clock
         self._capabilities = StoreCapabilities(
             engine="lmdb",
             max_snapshot_bytes=max_snapshot_bytes,
             durability="process" if durability == "none" else "power",
         )
-        self._log_line = get_logger(store="lmdb")
         self._closed = False
-        self._evicted = 0
-        self._removals: list[tuple[EvictionKind, str, str]] = []
-        self._table = EntryTable()
-        self._env = LmdbEnvironment(path, initial_map_bytes, sync=durability != "none")
-        self._rows = LmdbRows(self._env)
-        with self._env.read() as txn:
-            self._log = EvictionLog(event_history, self._rows.events(txn))
-            self._next_value_id = self._rows.last_value_id(txn) + 1
-            damaged = self._load(txn)
-        max_batch = 1 if durability == "always" else _GROUP_SIZE
-        self._committer = GroupCommitter(self._execute, max_batch)
-        if damaged:
-            self._change(lambda txn: self._drop_damaged(txn, damaged))
+        self._entries = LmdbEntries(
+            path,
+            ttl_s=ttl_s,
+            event_history=event_history,
+            sync=durability != "none",
+            max_batch=1 if durability == "always" else _GROUP_SIZE,
+            initial_map_bytes=initial_map_bytes,
+            clock=clock,
+        )
 
     def write_latent(
         self,
@@ -128,21 +108,20 @@ class LmdbStore:
 
         def write(txn: Transaction) -> None:
             now = self._clock()
-            for over, kind in self._table.over(0.0, now):
-                self._remove(txn, over.key, kind)
-            state = self._live(txn, key) or EntryState(*key, create_time=now, access_time=now)
-            before = self._rows.snapshot(txn, key, metadata.step_index)
+            # Ended leases first: they make room without an eviction.
+            self._entries.remove_over(txn, ttl_s=0.0)
+            state, before = self._before_write(txn, key, metadata.step_index, now)
             growth = size_bytes - (before.metadata.size_bytes if before else 0)
-            for victim in make_room(self._table, self._quotas, key, growth):
-                self._remove(txn, victim.key, EvictionKind.CAPACITY)
+            for victim in make_room(self._entries.table, self._quotas, key, growth):
+                self._entries.remove(txn, victim.key, EvictionKind.CAPACITY)
             if before is not None:
-                self._rows.delete_value(txn, before.value_id)
-            value_id, self._next_value_id = self._next_value_id, self._next_value_id + 1
-            self._rows.put_value(txn, value_id, received)
-            self._rows.put_snapshot(txn, key, SnapshotRecord(metadata, xxh3_64, value_id))
-            self._put(txn, state.with_snapshot(growth, before is None, now + lease_s))
+                self._entries.rows.delete_value(txn, before.value_id)
+            record = SnapshotRecord(metadata, xxh3_64, self._entries.next_value_id())
+            self._entries.rows.put_value(txn, record.value_id, received)
+            self._entries.rows.put_snapshot(txn, key, record)
+            self._entries.put(txn, state.with_snapshot(growth, before is None, now + lease_s))
 
-        self._change(write, size_bytes)
+        self._entries.change(write, size_bytes)
         return reference(key[0], metadata, xxh3_64)
 
     def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
@@ -150,20 +129,20 @@ class LmdbStore:
         key = incoming.check_ref(namespace, ref), ref.entry_id
         missing = LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
         self._check_open()
-        if self._find(key) is None:
+        if self._entries.find(key) is None:
             raise missing
         try:
-            with self._env.read() as txn:
-                record = self._rows.snapshot(txn, key, ref.step_index)
+            with self._entries.read() as txn:
+                record = self._entries.rows.snapshot(txn, key, ref.step_index)
                 if record is None:
                     raise missing
                 stored = reference(key[0], record.metadata, record.xxh3_64)
                 check_matches(ref, stored)
-                data = self._value(txn, record)
+                data = self._entries.value(txn, record)
         except DataCorrupt as error:
-            self._remove_corrupt(key, ref.step_index, error)
+            self._entries.remove_corrupt(key, error)
             raise missing from error
-        self._table.touch(key, self._clock())
+        self._entries.table.touch(key, self._clock())
         return Snapshot(stored, record.metadata, data)
 
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
@@ -171,11 +150,11 @@ class LmdbStore:
         key = checked_namespace(namespace), checked_entry_id(entry_id)
 
         def commit(txn: Transaction) -> None:
-            state = self._existing(txn, key)
+            state = self._entries.require(key)
             if not state.committed:
-                self._put(txn, state.as_committed())
+                self._entries.put(txn, state.as_committed())
 
-        self._change(commit)
+        self._entries.change(commit)
         return self._entry(key)
 
     def renew_lease(self, namespace: str, entry_id: str, lease_s: float) -> float | None:
@@ -184,14 +163,14 @@ class LmdbStore:
         lease_s = incoming.check_lease(lease_s, self._capabilities)
 
         def renew(txn: Transaction) -> float | None:
-            state = self._existing(txn, key)
+            state = self._entries.require(key)
             if state.committed:
                 return None
             end = self._clock() + lease_s
-            self._put(txn, dataclasses.replace(state, lease_expire_time=end))
+            self._entries.put(txn, dataclasses.replace(state, lease_expire_time=end))
             return end
 
-        return self._change(renew)
+        return self._entries.change(renew)
 
     def get_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""
@@ -210,15 +189,23 @@ class LmdbStore:
         incoming.check_page(page_size, page_token)
         self._check_open()
         page: list[StoredEntry] = []
-        with self._env.read() as txn:
-            for entry_id in self._rows.entry_ids_after(txn, namespace, page_token):
-                state = self._find((namespace, entry_id))
+        corrupt: list[tuple[EntryKey, DataCorrupt]] = []
+        next_page_token = ""
+        with self._entries.read() as txn:
+            for entry_id in self._entries.rows.entry_ids_after(txn, namespace, page_token):
+                state = self._entries.find((namespace, entry_id))
                 if state is None or not (state.committed or include_uncommitted):
                     continue
                 if len(page) == page_size:
-                    return StoredEntryPage(tuple(page), page[-1].entry_id)
-                page.append(self._stored_entry(txn, state))
-        return StoredEntryPage(tuple(page))
+                    next_page_token = page[-1].entry_id
+                    break
+                try:
+                    page.append(self._entries.stored_entry(txn, state))
+                except DataCorrupt as error:
+                    corrupt.append((state.key, error))
+        for key, found in corrupt:
+            self._entries.remove_corrupt(key, found)
+        return StoredEntryPage(tuple(page), next_page_token)
 
     def pin_entries(self, namespace: str, entry_ids: Sequence[str], pinned: bool) -> list[bool]:
         """See ``LatentStore``."""
@@ -226,13 +213,13 @@ class LmdbStore:
         incoming.check_batch(entry_ids, self._capabilities)
 
         def pin(txn: Transaction) -> list[bool]:
-            states = [self._live(txn, (namespace, entry_id)) for entry_id in entry_ids]
+            states = [self._entries.live(txn, (namespace, entry_id)) for entry_id in entry_ids]
             for state in states:
                 if state is not None and state.pinned != pinned:
-                    self._put(txn, dataclasses.replace(state, pinned=pinned))
+                    self._entries.put(txn, dataclasses.replace(state, pinned=pinned))
             return [state is not None for state in states]
 
-        return self._change(pin)
+        return self._entries.change(pin)
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """See ``LatentStore``."""
@@ -242,35 +229,35 @@ class LmdbStore:
         def delete(txn: Transaction) -> list[bool]:
             found = []
             for entry_id in entry_ids:
-                found.append(self._live(txn, (namespace, entry_id)) is not None)
+                found.append(self._entries.live(txn, (namespace, entry_id)) is not None)
                 if found[-1]:
-                    self._remove(txn, (namespace, entry_id), EvictionKind.DELETED)
+                    self._entries.remove(txn, (namespace, entry_id), EvictionKind.DELETED)
             return found
 
-        return self._change(delete)
+        return self._entries.change(delete)
 
     def delete_namespace(self, namespace: str) -> int:
         """See ``LatentStore``."""
         namespace = checked_namespace(namespace)
 
         def delete(txn: Transaction) -> int:
-            keys = [state.key for state in self._table.in_namespace(namespace)]
-            live = [key for key in keys if self._live(txn, key) is not None]
+            keys = [state.key for state in self._entries.table.in_namespace(namespace)]
+            live = [key for key in keys if self._entries.live(txn, key) is not None]
             for key in live:
-                self._remove(txn, key, EvictionKind.DELETED)
+                self._entries.remove(txn, key, EvictionKind.DELETED)
             return len(live)
 
-        return self._change(delete)
+        return self._entries.change(delete)
 
     def get_stats(self, namespace: str) -> StoreStats:
         """See ``LatentStore``."""
         namespace = checked_namespace(namespace)
         self._check_open()
         return dataclasses.replace(
-            self._table.stats(namespace, self._clock()),
+            self._entries.table.stats(namespace, self._clock()),
             quota_bytes=self._quotas.namespace_bytes,
-            disk_bytes=self._env.disk_bytes(),
-            evicted_count=self._evicted,
+            disk_bytes=self._entries.disk_bytes(),
+            evicted_count=self._entries.evicted_count,
         )
 
     def get_capabilities(self) -> StoreCapabilities:
@@ -281,161 +268,46 @@ class LmdbStore:
     def watch_evictions(self, namespace: str, after_sequence: int = 0) -> LogWatch:
         """See ``LatentStore``."""
         self._check_open()
-        return self._log.watch(checked_namespace(namespace) if namespace else "", after_sequence)
+        return self._entries.log.watch(
+            checked_namespace(namespace) if namespace else "", after_sequence
+        )
 
     def sweep(self) -> int:
         """Removes what ended by lease or time to live, saves use times; returns how many ended."""
-
-        def sweep(txn: Transaction) -> int:
-            over = self._table.over(self._ttl_s, self._clock())
-            for state, kind in over:
-                self._remove(txn, state.key, kind)
-            for state in self._table.take_touched():
-                self._rows.put_entry(txn, state)
-            return len(over)
-
-        ended = self._change(sweep)
-        self._env.flush()
-        return ended
+        return self._entries.sweep()
 
     def close(self) -> None:
         """See ``LatentStore``."""
-        if self._closed:
-            return
-        self.sweep()
-        self._closed = True
-        self._committer.close()
-        self._log.close()
-        self._env.close()
+        if not self._closed:
+            self._closed = True
+            self._entries.close()
 
-    def _change(self, operation: Callable[[Transaction], T], size_bytes: int = 0) -> T:
-        """Runs an operation in the next write transaction and waits for its commit."""
-        try:
-            return self._committer.run(operation, size_bytes)
-        except lmdb.DiskError as error:
-            raise ResourceExhausted(
-                "the disk of the data directory is full; free space or lower quota_bytes"
-            ) from error
-
-    def _execute(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Runs operations in one transaction; the map grows as often as they need it."""
-        while True:
+    def _before_write(
+        self, txn: Transaction, key: EntryKey, step_index: int, now: float
+    ) -> tuple[EntryState, SnapshotRecord | None]:
+        """The entry that is written to, new if need be, and the snapshot that is replaced."""
+        state = self._entries.live(txn, key)
+        if state is not None:
             try:
-                return self._execute_once(operations)
-            except lmdb.MapFullError:
-                self._log_line.info("map grown", map_bytes=self._env.grow())
-
-    def _execute_once(self, operations: Sequence[Operation]) -> list[Outcome]:
-        self._removals = []
-        with self._table.transaction(), self._env.write() as txn:
-            outcomes = [_attempt(operation, txn) for operation in operations]
-            events = self._log.number(self._removals)
-            self._rows.put_events(txn, events, self._log.capacity)
-        self._log.publish(events)
-        self._evicted += sum(event.kind is not EvictionKind.DELETED for event in events)
-        return outcomes
-
-    # The methods that take a transaction run inside an operation.
-
-    def _put(self, txn: Transaction, state: EntryState) -> None:
-        self._table.put(state)
-        self._rows.put_entry(txn, state)
-
-    def _remove(self, txn: Transaction, key: EntryKey, kind: EvictionKind) -> None:
-        self._table.remove(key)
-        self._rows.delete_entry(txn, key)
-        self._removals.append((kind, *key))
-
-    def _live(self, txn: Transaction, key: EntryKey) -> EntryState | None:
-        """The entry; one that is over is removed first."""
-        state = self._table.get(key)
-        if state is not None and (kind := state.end(self._ttl_s, self._clock())):
-            self._remove(txn, key, kind)
-            return None
-        return state
-
-    def _existing(self, txn: Transaction, key: EntryKey) -> EntryState:
-        state = self._live(txn, key)
-        if state is None:
-            raise _no_entry(key)
-        return state
-
-    def _find(self, key: EntryKey) -> EntryState | None:
-        """The entry unless it is over."""
-        state = self._table.get(key)
-        return None if state is None or state.end(self._ttl_s, self._clock()) else state
+                return state, self._entries.rows.snapshot(txn, key, step_index)
+            except DataCorrupt:
+                self._entries.remove(txn, key, EvictionKind.CORRUPT)
+        # Rows of an entry whose own record was damaged may still be there.
+        self._entries.rows.delete_entry(txn, key)
+        return EntryState(*key, create_time=now, access_time=now), None
 
     def _entry(self, key: EntryKey) -> StoredEntry:
-        state = self._find(key)
-        if state is None:
-            raise _no_entry(key)
-        with self._env.read() as txn:
-            return self._stored_entry(txn, state)
-
-    def _stored_entry(self, txn: Transaction, state: EntryState) -> StoredEntry:
-        return state.stored_entry(
-            StoredSnapshot(reference(state.namespace, r.metadata, r.xxh3_64), r.metadata)
-            for r in self._rows.snapshots(txn, state.key)
-        )
-
-    def _value(self, txn: Transaction, record: SnapshotRecord) -> bytes:
-        """A copy of the bytes of a snapshot.
-
-        Raises:
-            DataCorrupt: they do not match their checksum.
-        """
-        data = self._rows.value(txn, record.value_id)
-        if len(data) != record.metadata.size_bytes or checksum(data) != record.xxh3_64:
-            raise DataCorrupt("the bytes do not match their checksum")
-        return data
-
-    def _remove_corrupt(self, key: EntryKey, step_index: int, error: DataCorrupt) -> None:
-        """Removes an entry of which a snapshot was found corrupt, unless it was just replaced."""
-
-        def remove(txn: Transaction) -> None:
-            try:
-                record = self._rows.snapshot(txn, key, step_index)
-                if record is not None:
-                    self._value(txn, record)
-            except DataCorrupt:
-                if self._table.get(key) is not None:
-                    self._remove(txn, key, EvictionKind.CORRUPT)
-
-        self._log_line.error(
-            "corrupt entry removed", namespace=key[0], entry_id=key[1], error=str(error)
-        )
-        self._change(remove)
-
-    def _drop_damaged(self, txn: Transaction, keys: Sequence[EntryKey]) -> None:
-        """Removes entries whose record was found corrupt at the start; the table has none."""
-        for key in keys:
-            self._rows.delete_entry(txn, key)
-            self._removals.append((EvictionKind.CORRUPT, *key))
-
-    def _load(self, txn: Transaction) -> list[EntryKey]:
-        """Fills the table by ascending last use; returns the entries whose record is corrupt."""
-        states, damaged = [], []
-        for key, state in self._rows.entries(txn):
-            if state is None:
-                damaged.append(key)
-            else:
-                states.append(state)
-        for state in sorted(states, key=lambda state: state.access_time):
-            self._table.put(state)
-        return damaged
+        state = self._entries.require(key)
+        try:
+            with self._entries.read() as txn:
+                entry = self._entries.stored_entry(txn, state)
+        except DataCorrupt as error:
+            self._entries.remove_corrupt(key, error)
+            raise no_entry(key) from error
+        if not entry.snapshots:
+            raise no_entry(key)  # Its first write is not committed yet.
+        return entry
 
     def _check_open(self) -> None:
         if self._closed:
             raise Unavailable("the store is closed")
-
-
-def _attempt(operation: Operation, txn: Transaction) -> Outcome:
-    """Runs one operation. An error of ours leaves rows and table consistent; others roll back."""
-    try:
-        return operation(txn), None
-    except SkipstoneError as error:
-        return None, error
-
-
-def _no_entry(key: EntryKey) -> EntryNotFound:
-    return EntryNotFound(f"no entry {key[1]!r} in namespace {key[0]!r}")

@@ -1,7 +1,8 @@
 """Records on disk: a versioned frame with a checksum around everything that is not latent bytes.
 
-A frame is ``version (1 byte) | XXH3-64 of version and body (8 bytes, little-endian) | body``. The
-version says how the body reads; a reader knows every version ever written, a writer writes the
+A frame is ``version (1 byte) | XXH3-64 of row key, version and body (8 bytes, little-endian) |
+body``. The row key is part of the checksum, so that damage to it is noticed too. The version says
+how the body reads; a reader knows every version ever written, a writer writes the
 newest. Version 1 of both kinds of record:
 
 * snapshot: JSON with the metadata, the checksum of the bytes and the id of the chunks that hold
@@ -48,8 +49,8 @@ class SnapshotRecord:
     value_id: int
 
 
-def encode_snapshot(record: SnapshotRecord) -> bytes:
-    """The bytes of a snapshot record."""
+def encode_snapshot(row: bytes, record: SnapshotRecord) -> bytes:
+    """The bytes of a snapshot record under a row key."""
     body = {
         "metadata": dataclasses.asdict(record.metadata)
         | {
@@ -60,21 +61,21 @@ def encode_snapshot(record: SnapshotRecord) -> bytes:
         "xxh3_64": record.xxh3_64,
         "value_id": record.value_id,
     }
-    return _frame(1, json.dumps(body, separators=(",", ":")).encode())
+    return _frame(row, 1, json.dumps(body, separators=(",", ":")).encode())
 
 
-def decode_snapshot(data: bytes | memoryview) -> SnapshotRecord:
-    """The snapshot record of bytes.
+def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
+    """The snapshot record that was found under a row key.
 
     Raises:
         DataCorrupt: the bytes are damaged or of an unknown version.
     """
-    version, body = _unframe(data)
+    version, body = _unframe(row, data)
     return _known(_SNAPSHOT_DECODERS, version)(body)
 
 
-def encode_entry(state: EntryState) -> bytes:
-    """The bytes of an entry record."""
+def encode_entry(row: bytes, state: EntryState) -> bytes:
+    """The bytes of an entry record under a row key."""
     body = _ENTRY_V1.pack(
         state.create_time,
         state.access_time,
@@ -84,30 +85,31 @@ def encode_entry(state: EntryState) -> bytes:
         state.lease_expire_time or 0.0,
         _COMMITTED * state.committed | _PINNED * state.pinned,
     )
-    return _frame(1, body)
+    return _frame(row, 1, body)
 
 
-def decode_entry(key: EntryKey, data: bytes | memoryview) -> EntryState:
-    """The entry of a record and its key.
+def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
+    """The entry of the record that was found under a row key: namespace, 0, entry id.
 
     Raises:
         DataCorrupt: the bytes are damaged or of an unknown version.
     """
-    version, body = _unframe(data)
-    return _known(_ENTRY_DECODERS, version)(key, body)
+    version, body = _unframe(row, data)
+    namespace, entry_id = row.decode().split("\0")
+    return _known(_ENTRY_DECODERS, version)((namespace, entry_id), body)
 
 
-def _frame(version: int, body: bytes) -> bytes:
-    return _FRAME.pack(version, xxhash.xxh3_64_intdigest(bytes([version]) + body)) + body
+def _frame(row: bytes, version: int, body: bytes) -> bytes:
+    return _FRAME.pack(version, xxhash.xxh3_64_intdigest(row + bytes([version]) + body)) + body
 
 
-def _unframe(data: bytes | memoryview) -> tuple[int, bytes]:
+def _unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
     data = bytes(data)
     if len(data) < _FRAME.size:
         raise DataCorrupt(f"a record of {len(data)} bytes is truncated")
     version, stored = _FRAME.unpack_from(data)
     body = data[_FRAME.size :]
-    if xxhash.xxh3_64_intdigest(data[:1] + body) != stored:
+    if xxhash.xxh3_64_intdigest(row + data[:1] + body) != stored:
         raise DataCorrupt("a record does not match its checksum")
     return version, body
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 from google.rpc import status_pb2
+from prometheus_client.registry import Collector
 
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1 import latent_kv_pb2_grpc as pb_grpc
@@ -14,6 +15,7 @@ from skipstone_latent_kv.store import EvictionWatch, LatentStore
 from skipstone_shared.errors import EntryNotFound, InvalidArgument, ResourceExhausted, Unavailable
 from skipstone_shared.generation_messages import duration_from_message
 from skipstone_shared.grpc_errors import to_status
+from skipstone_shared.grpc_server import Mounted
 from skipstone_shared.latent_messages import (
     metadata_from_message,
     ref_from_message,
@@ -35,6 +37,28 @@ from skipstone_shared.timestamp_messages import timestamp_to_message
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["LatentKV"].full_name
 
 _DEFAULT_PAGE_SIZE = 100
+
+
+def mount(
+    store: LatentStore,
+    max_watchers: int = 4,
+    on_stop: Sequence[Callable[[], None]] = (),
+    collectors: Sequence[Collector] = (),
+) -> Mounted:
+    """What a server needs to serve a store.
+
+    Args:
+        store: What to serve; closing it is up to ``on_stop``.
+        max_watchers: WatchEvictions streams at a time; each occupies a thread.
+        on_stop: Called when no rpc runs any more.
+        collectors: Prometheus metrics.
+    """
+    servicer = LatentKVServicer(store, max_watchers)
+
+    def register(server: grpc.Server) -> None:
+        pb_grpc.add_LatentKVServicer_to_server(servicer, server)
+
+    return Mounted(register, [SERVICE_NAME], on_stop, collectors, [servicer.end_watches])
 
 
 class LatentKVServicer(pb_grpc.LatentKVServicer):
