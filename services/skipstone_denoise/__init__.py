@@ -1,0 +1,1 @@
+"""The denoise executor: runs a diffusers pipeline from noise or from a donor's snapshot."""

@@ -1,0 +1,107 @@
+"""Settings of the denoise executor."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.ports import DEFAULT_PORTS, default_target
+
+_SPARE_WORKERS = 4
+
+
+class DenoiseSettings(ServiceSettings):
+    """Runs a diffusion pipeline: from noise, from a donor's snapshot, or only its decoder."""
+
+    service_name: ClassVar[str] = "denoise"
+
+    port: Port = DEFAULT_PORTS["denoise"]
+    """TCP port to listen on; 0 takes any free one and logs it."""
+
+    max_workers: int = Field(default=32, ge=1, le=1024)
+    """Threads that work on requests. Each running or waiting generation holds one, so there must be
+    at least four more than max_concurrent_requests + max_queued_requests."""
+
+    drain_grace_s: float = Field(default=25.0, ge=0.0)
+    """Seconds that running generations get to finish after SIGTERM."""
+
+    model: str = Field(default="models/skipstone-scenes", min_length=1)
+    """Folder in diffusers' format, relative to the working directory, or a model id of the hub."""
+
+    model_revision: str = ""
+    """Commit or tag of a model id; empty for the newest that is there."""
+
+    allow_download: bool = False
+    """Fetch a model id that is not in the local hub cache."""
+
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?|mps|xpu(:\d+)?)$")
+    """Device of the model: cpu, cuda, cuda:1, mps, xpu."""
+
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Element type of the weights."""
+
+    num_threads: int | None = Field(default=None, ge=1, le=1024)
+    """CPU threads of one operation; none leaves it to torch."""
+
+    max_concurrent_requests: int = Field(default=2, ge=1, le=256)
+    """Generations that run at once, sharing the weights."""
+
+    max_queued_requests: int = Field(default=16, ge=0, le=512)
+    """Generations that wait; more are refused with RESOURCE_EXHAUSTED."""
+
+    max_steps: int = Field(default=1000, ge=1, le=100_000)
+    """Largest number of denoising steps; the training steps of the scheduler bound it too."""
+
+    default_steps: int | None = Field(default=None, ge=1)
+    """Denoising steps when a request names none; none: the pipeline's own default."""
+
+    default_guidance_scale: float | None = Field(default=None, ge=0.0, le=100.0)
+    """Guidance scale when a request names none; none: the pipeline's own default."""
+
+    default_height: int | None = Field(default=None, ge=1)
+    """Height in pixels when a request names none; none: the pipeline's own default."""
+
+    default_width: int | None = Field(default=None, ge=1)
+    """Width in pixels when a request names none; none: the pipeline's own default."""
+
+    default_num_frames: int | None = Field(default=None, ge=1)
+    """Frames when a request of a video model names none; none: the pipeline's own default."""
+
+    min_size: int | None = Field(default=None, ge=1)
+    """Smallest height and width in pixels; none: one size step of the model."""
+
+    max_size: int = Field(default=2048, ge=1)
+    """Largest height and width in pixels; the position table of the model bounds it too."""
+
+    max_num_frames: int = Field(default=129, ge=1)
+    """Largest number of frames of a video model."""
+
+    latent_kv_target: str = default_target("latent_kv")
+    """gRPC target of the LatentKV service to read from and write to by default; empty: none."""
+
+    resume_read_timeout_ms: int = Field(default=200, ge=1)
+    """Milliseconds a donor's store gets to answer before the run starts from noise."""
+
+    resume_read_mib_per_s: float = Field(default=200.0, gt=0.0)
+    """Rate that is expected of a store: each MiB of a donor's latent adds its share to the time."""
+
+    snapshot_write_timeout_ms: int = Field(default=2000, ge=1)
+    """Milliseconds one snapshot may take to be stored, beside the denoising."""
+
+    snapshot_wait_ms: int = Field(default=250, ge=0)
+    """Milliseconds the end of a run waits for snapshots that are still on their way."""
+
+    snapshot_queue_size: int = Field(default=16, ge=1)
+    """Snapshots of one run that may wait to be stored; more are dropped and reported."""
+
+    @model_validator(mode="after")
+    def _enough_workers(self) -> Self:
+        needed = self.max_concurrent_requests + self.max_queued_requests + _SPARE_WORKERS
+        if self.max_workers < needed:
+            raise ValueError(
+                f"max_workers must be at least {needed} for {self.max_concurrent_requests} running "
+                f"and {self.max_queued_requests} waiting generations"
+            )
+        return self

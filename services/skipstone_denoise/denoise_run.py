@@ -1,0 +1,237 @@
+"""One run: calls the pipeline from its start point and tells what happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from skipstone_denoise.artifacts import encode_artifact
+from skipstone_denoise.model_profile import ModelProfile
+from skipstone_denoise.pipeline_call import (
+    CallHooks,
+    call_arguments,
+    call_pipeline,
+    has_step_callback,
+)
+from skipstone_denoise.pipeline_probe import PlaceholderEncoder
+from skipstone_denoise.planning import RunPlan
+from skipstone_denoise.references import reference_arguments
+from skipstone_denoise.resume import StartPoint
+from skipstone_denoise.schedule import renoised
+from skipstone_denoise.scheduler_resume import capture_history
+from skipstone_denoise.scheduler_view import SchedulerView
+from skipstone_denoise.snapshots import SnapshotRecorder
+from skipstone_denoise.torch_arrays import to_tensor
+from skipstone_shared.denoise_runs import DenoiseEvent, DenoiseFinished, ResumeKind
+from skipstone_shared.errors import Cancelled
+from skipstone_shared.generation import StepProgress
+
+_LOCK_POLL_S = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedModel:
+    """What all runs share: the model, and the locks around its parts that keep state.
+
+    Attributes:
+        pipeline: The loaded pipeline; runs use copies of it.
+        profile: Its profile.
+        encode_lock: Held while a prompt is encoded: fast tokenizers refuse two callers at once.
+        decoder_lock: Held while the autoencoder works: video ones keep state between frames.
+        placeholder: Stands in for the text encoder where no prompt matters.
+    """
+
+    pipeline: Any
+    profile: ModelProfile
+    encode_lock: threading.Lock
+    decoder_lock: threading.Lock
+    placeholder: PlaceholderEncoder
+
+
+@dataclasses.dataclass(slots=True)
+class _Times:
+    encode_s: float = 0.0
+    step_began: float = 0.0
+    loop_began: float = 0.0
+    loop_ended: float = 0.0
+
+
+class DenoiseRun(CallHooks):
+    """One run, in one thread."""
+
+    def __init__(
+        self,
+        model: SharedModel,
+        plan: RunPlan,
+        start: StartPoint,
+        scheduler: Any,
+        recorder: SnapshotRecorder | None,
+        emit: Callable[[DenoiseEvent], None],
+        is_cancelled: Callable[[], bool],
+        *,
+        wants_artifact: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Prepares a run.
+
+        Args:
+            model: What all runs share.
+            plan: Plan of this one; its parameters have a seed.
+            start: Where it starts.
+            scheduler: A scheduler of its own.
+            recorder: Takes snapshots, if any are wanted.
+            emit: Told of every step and of the artifact.
+            is_cancelled: Asked at least once a step.
+            wants_artifact: Whether to decode.
+            clock: Seconds, for the times told.
+        """
+        self._model = model
+        self._plan = plan
+        self._start = start
+        self._scheduler = scheduler
+        self._recorder = recorder
+        self._emit = emit
+        self._is_cancelled = is_cancelled
+        self._wants_artifact = wants_artifact
+        self._clock = clock
+        self._times = _Times()
+        self._executed_steps = 0
+        self._decoding = False
+
+    @property
+    def executed_steps(self) -> int:
+        """Steps that were run so far."""
+        return self._executed_steps
+
+    def execute(self, snapshot_wait_s: float) -> DenoiseFinished:
+        """Runs to the end.
+
+        Args:
+            snapshot_wait_s: Seconds to wait for snapshots that are still on their way.
+
+        Raises:
+            Cancelled: `is_cancelled` said so.
+        """
+        try:
+            output = self._call()
+            if self._wants_artifact:
+                artifact = encode_artifact(output)
+        finally:
+            if self._decoding:
+                self._model.decoder_lock.release()
+        decode_ended = self._clock()
+        if self._wants_artifact:
+            if self._recorder is not None:
+                self._recorder.stop_telling()
+            self._emit(artifact)
+        refs, failures = self._recorder.finish(snapshot_wait_s) if self._recorder else ((), ())
+        return DenoiseFinished(
+            executed_steps=self._executed_steps,
+            skip_steps=self._start.skip_steps,
+            compatibility_key=self._plan.plan.compatibility_key,
+            snapshots=refs,
+            snapshot_failures=failures,
+            denoise_time_s=self._times.loop_ended - self._times.loop_began,
+            encode_time_s=self._times.encode_s,
+            decode_time_s=decode_ended - self._times.loop_ended,
+            snapshot_time_s=self._clock() - decode_ended,
+        )
+
+    def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Encodes the prompt; a run that only decodes has no use for it."""
+        if self._start.kind is ResumeKind.DECODE:
+            return self._model.placeholder.encode(encode_prompt, *args, **kwargs)
+        self._acquire(self._model.encode_lock)
+        began = self._clock()
+        try:
+            return encode_prompt(*args, **kwargs)
+        finally:
+            self._times.encode_s += self._clock() - began
+            self._model.encode_lock.release()
+
+    def start_latents(self, noise: torch.Tensor) -> torch.Tensor:
+        """The donor's latents, the donor's clean latents re-noised, or the noise itself.
+
+        The pipeline has drawn its noise in any case, so that the random numbers after it are those
+        of the full run.
+        """
+        if self._start.latents is None:
+            return noise
+        latents = to_tensor(self._start.latents, noise.device)
+        if self._start.kind is not ResumeKind.RENOISE:
+            return latents
+        return renoised(
+            self._plan.copied_scheduler(),
+            self._plan.schedule,
+            latents,
+            noise,
+            self._start.skip_steps,
+        )
+
+    def loop_begins(self, pipeline: Any) -> None:
+        """Notes the time."""
+        self._raise_if_cancelled()
+        self._times.loop_began = self._times.step_began = self._clock()
+
+    def step_done(self, latents: torch.Tensor) -> None:
+        """Records and tells one step."""
+        self._raise_if_cancelled()
+        step_index = self._start.skip_steps + self._executed_steps
+        self._executed_steps += 1
+        self._record(step_index + 1, latents)
+        now = self._clock()
+        self._emit(StepProgress(step_index, self._plan.loop_length, now - self._times.step_began))
+        self._times.step_began = now
+
+    def loop_ended(self) -> None:
+        """Takes the autoencoder, unless nothing is decoded."""
+        self._times.loop_ended = self._clock()
+        if self._wants_artifact:
+            self._acquire(self._model.decoder_lock)
+            self._decoding = True
+
+    def _call(self) -> Any:
+        profile, params = self._model.profile, self._plan.plan.params
+        if params.seed is None:
+            raise ValueError("a run needs a seed")
+        arguments = call_arguments(
+            params,
+            profile,
+            torch.Generator("cpu").manual_seed(params.seed),
+            reference_arguments(params.reference_inputs, profile),
+        )
+        arguments["output_type"] = "pil" if self._wants_artifact else "latent"
+        observed = not has_step_callback(type(self._model.pipeline))
+        decode = self._start.kind is ResumeKind.DECODE
+        view = SchedulerView(
+            self._scheduler,
+            skip_steps=self._plan.loop_length if decode else self._start.skip_steps,
+            history=self._start.history,
+            unit_noise=self._start.kind is ResumeKind.RENOISE,
+            on_step=self.step_done if observed else None,
+        )
+        return call_pipeline(
+            self._model.pipeline, view, self, arguments, latents_lock=self._model.decoder_lock
+        )
+
+    def _record(self, step_index: int, latents: torch.Tensor) -> None:
+        # A loop of a second-order scheduler has more turns than steps: its last turn is step N.
+        if step_index == self._plan.loop_length:
+            step_index = self._plan.num_inference_steps
+        elif step_index >= self._plan.num_inference_steps:
+            return
+        if self._recorder is not None and self._recorder.wants(step_index):
+            self._recorder.record(step_index, latents, capture_history(self._scheduler))
+
+    def _acquire(self, lock: threading.Lock) -> None:
+        while not lock.acquire(timeout=_LOCK_POLL_S):
+            self._raise_if_cancelled()
+
+    def _raise_if_cancelled(self) -> None:
+        if self._is_cancelled():
+            raise Cancelled("the caller went away")

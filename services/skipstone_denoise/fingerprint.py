@@ -1,0 +1,134 @@
+"""Everything that makes the latents of a run its own, as a `LatentFingerprint`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import diffusers
+import torch
+import transformers
+import xxhash
+
+from skipstone_denoise.model_profile import ModelProfile
+from skipstone_denoise.schedule import Schedule, config_hash
+from skipstone_denoise.torch_arrays import dtype_of
+from skipstone_shared.generation import GenerationParams, ReferenceInput
+from skipstone_shared.latents import DType, GuidanceMode, LatentFingerprint, TensorSpec
+
+POLICY_VERSION = "snapshot-1"
+"""Changes when snapshots of the same fingerprint are no longer interchangeable."""
+
+_CHUNK_ELEMENTS = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelFingerprint:
+    """The part of a fingerprint that is the same for all runs of a loaded model."""
+
+    model_id: str
+    model_revision: str
+    pipeline_class: str
+    weights_hash: str
+    text_encoder_id: str
+    text_encoder_dtype: DType
+    vae_id: str
+    latent_packing: str
+    expert_boundary: float
+    library_versions: str
+
+
+def fingerprint_model(pipeline: Any, model_id: str, model_revision: str) -> ModelFingerprint:
+    """Hashes a loaded pipeline; reads every weight once."""
+    modules = {
+        name: part
+        for name, part in sorted(pipeline.components.items())
+        if isinstance(part, torch.nn.Module)
+    }
+    encoders = {n: m for n, m in modules.items() if n.startswith("text_encoder")}
+    denoisers = {n: m for n, m in modules.items() if n not in encoders and n != "vae"}
+    tokenizers = {n: t for n, t in sorted(pipeline.components.items()) if n.startswith("tokenizer")}
+    return ModelFingerprint(
+        model_id=model_id,
+        model_revision=model_revision,
+        pipeline_class=type(pipeline).__name__,
+        weights_hash="+".join(f"{n}:{module_hash(m)}" for n, m in denoisers.items()),
+        text_encoder_id="+".join(
+            [
+                *(f"{type(m).__name__}:{module_hash(m)}" for m in encoders.values()),
+                *(f"{type(t).__name__}:{_tokenizer_hash(t)}" for t in tokenizers.values() if t),
+            ]
+        ),
+        text_encoder_dtype=_dtype_of_modules(list(encoders.values())),
+        vae_id=f"{type(pipeline.vae).__name__}:{module_hash(pipeline.vae)}",
+        latent_packing="packed" if hasattr(pipeline, "_pack_latents") else "none",
+        expert_boundary=float(pipeline.config.get("boundary_ratio") or 0.0),
+        library_versions=(
+            f"diffusers={diffusers.__version__},torch={torch.__version__},"
+            f"transformers={transformers.__version__}"
+        ),
+    )
+
+
+def fingerprint_run(
+    model: ModelFingerprint,
+    profile: ModelProfile,
+    params: GenerationParams,
+    schedule: Schedule,
+    latent_shape: tuple[int, ...],
+    guidance_mode: GuidanceMode,
+) -> LatentFingerprint:
+    """The fingerprint of a run with parameters whose defaults are filled in."""
+    if params.height is None or params.width is None or params.num_inference_steps is None:
+        raise ValueError("a fingerprint needs parameters with their defaults filled in")
+    scales = (params.guidance_scale, params.guidance_scale_2)
+    return LatentFingerprint(
+        **{field.name: getattr(model, field.name) for field in dataclasses.fields(model)},
+        latents=TensorSpec(profile.loop_dtype, latent_shape),
+        height=params.height,
+        width=params.width,
+        num_frames=params.num_frames or 1,
+        scheduler_class=schedule.scheduler_class,
+        scheduler_config_hash=schedule.config_hash,
+        sigmas_hash=schedule.sigmas_hash,
+        num_inference_steps=params.num_inference_steps,
+        prediction_type=schedule.prediction_type,
+        guidance_scales=tuple(float(scale) for scale in scales if scale is not None),
+        guidance_mode=guidance_mode,
+        negative_prompt=params.negative_prompt,
+        reference_hashes=tuple(_reference_hash(r) for r in params.reference_inputs),
+        policy_version=POLICY_VERSION,
+    )
+
+
+def module_hash(module: torch.nn.Module) -> str:
+    """XXH3 (128 bit) of a module's configuration and of all its tensors, in the order of names."""
+    digest = xxhash.xxh3_128()
+    config = getattr(module, "config", {})
+    settings = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    digest.update(config_hash(settings).encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}\n".encode())
+        # In pieces, so that weights on a device need no second copy on the host.
+        for piece in tensor.detach().reshape(-1).split(_CHUNK_ELEMENTS):
+            digest.update(piece.contiguous().cpu().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _tokenizer_hash(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    text = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+def _dtype_of_modules(modules: list[torch.nn.Module]) -> DType:
+    for module in modules:
+        for parameter in module.parameters():
+            return dtype_of(parameter.dtype)
+    return DType.FLOAT32
+
+
+def _reference_hash(reference: ReferenceInput) -> str:
+    digest = xxhash.xxh3_128(reference.role.value.encode())
+    digest.update(reference.data)
+    return digest.hexdigest()

@@ -1,0 +1,45 @@
+"""Prometheus metrics of the executor, read from the engine's own counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from skipstone_denoise.engine import DenoiseEngine
+
+
+class EngineMetrics(Collector):
+    """Tells the counts of an engine when it is scraped."""
+
+    def __init__(self, engine: DenoiseEngine) -> None:
+        """Reads from `engine`."""
+        self._engine = engine
+
+    def describe(self) -> Iterable[Metric]:
+        """Names without values, so that registering asks the engine nothing."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """The counts."""
+        stats = self._engine.get_stats()
+        runs = CounterMetricFamily(
+            "skipstone_denoise_runs", "Runs by how they ended.", None, ["end"]
+        )
+        runs.add_metric(["finished"], stats.finished_count)
+        runs.add_metric(["failed"], stats.failed_count)
+        runs.add_metric(["cancelled"], stats.cancelled_count)
+        steps = CounterMetricFamily(
+            "skipstone_denoise_steps", "Denoising steps, run and skipped.", None, ["kind"]
+        )
+        steps.add_metric(["executed"], stats.executed_steps)
+        steps.add_metric(["skipped"], stats.skipped_steps)
+        yield runs
+        yield steps
+        yield GaugeMetricFamily(
+            "skipstone_denoise_running_requests", "Runs in progress.", stats.running_count
+        )
+        yield GaugeMetricFamily(
+            "skipstone_denoise_queued_requests", "Runs that wait.", stats.queued_count
+        )

@@ -1,0 +1,62 @@
+"""Loads a diffusers pipeline from a folder or a model id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+
+from skipstone_denoise.model_folder import ModelUnusable
+from skipstone_denoise.pipeline_call import HOOKED_METHODS
+
+_REASON_LENGTH = 300
+
+
+def load_pipeline(
+    model: str, *, revision: str = "", allow_download: bool = False, device: str, dtype: str
+) -> Any:
+    """Loads a pipeline for inference. Weights are read from safetensors only; no remote code runs.
+
+    Args:
+        model: Folder in diffusers' format or a model id.
+        revision: Commit or tag of a model id.
+        allow_download: Whether files may be fetched from the hub.
+        device: Where to put it.
+        dtype: Element type of the weights.
+
+    Raises:
+        ModelUnusable: it cannot be loaded; the message is one sentence.
+    """
+    try:
+        pipeline = DiffusionPipeline.from_pretrained(
+            model,
+            revision=revision or None,
+            torch_dtype=getattr(torch, dtype),
+            use_safetensors=True,
+            local_files_only=not allow_download,
+            trust_remote_code=False,
+        ).to(device)
+    except Exception as error:
+        # Dozens of libraries read the files, each with exceptions of its own.
+        reason = " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
+        raise ModelUnusable(f"model {model} cannot be loaded: {reason}") from error
+    return prepared_pipeline(pipeline)
+
+
+def prepared_pipeline(pipeline: Any) -> Any:
+    """A pipeline made ready to serve: silent, without gradients.
+
+    Raises:
+        ModelUnusable: pipelines of this class cannot be served.
+    """
+    missing = [name for name in HOOKED_METHODS if not hasattr(pipeline, name)]
+    if missing or getattr(pipeline, "vae", None) is None:
+        raise ModelUnusable(
+            f"{type(pipeline).__name__} cannot be served: it has no {', '.join(missing) or 'vae'}"
+        )
+    pipeline.set_progress_bar_config(disable=True)
+    for part in pipeline.components.values():
+        if isinstance(part, torch.nn.Module):
+            part.eval().requires_grad_(False)
+    return pipeline

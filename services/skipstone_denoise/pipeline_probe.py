@@ -1,0 +1,180 @@
+"""Finds out how a stock pipeline behaves by calling it and stopping it on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Any
+
+import torch
+
+from skipstone_denoise.pipeline_call import CallHooks, call_pipeline, has_step_callback
+from skipstone_denoise.scheduler_view import SchedulerView
+from skipstone_shared.latents import GuidanceMode
+
+PLACEHOLDER_PROMPT = "a picture"
+
+
+class _Stop(Exception):
+    """Ends a call that was made only to look."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a pipeline has prepared when its loop begins.
+
+    Attributes:
+        latent_shape: Shape of the latents in the loop.
+        scheduler: The scheduler with its timesteps set.
+        guided: Whether classifier-free guidance is on; None when the pipeline does not tell.
+    """
+
+    latent_shape: tuple[int, ...]
+    scheduler: Any
+    guided: bool | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FirstStep:
+    """What a pipeline did in its first step: how it was guided, and the type of what left it."""
+
+    guidance_mode: GuidanceMode
+    latents_dtype: torch.dtype
+
+
+class PlaceholderEncoder:
+    """Stands in for the text encoder where the result is not looked at.
+
+    It encodes one placeholder for every way of calling (guided or not, ...) and repeats it, so
+    that a plan or a decoding costs no run of the text encoder.
+    """
+
+    def __init__(self, encode_lock: AbstractContextManager[Any]) -> None:
+        """Shares the lock with all who encode."""
+        self._encode_lock = encode_lock
+        self._results: dict[str, Any] = {}
+        self._results_lock = threading.Lock()
+
+    def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Returns what `encode_prompt` returned for arguments of this kind."""
+        arguments = inspect.signature(encode_prompt).bind(*args, **kwargs).arguments
+        key = repr([(name, _kind(value)) for name, value in arguments.items()])
+        with self._results_lock:
+            if key not in self._results:
+                with self._encode_lock:
+                    self._results[key] = encode_prompt(*args, **kwargs)
+            return self._results[key]
+
+
+class PipelineProbe:
+    """Calls a pipeline to look; safe beside running requests, except for `first_step`."""
+
+    def __init__(
+        self,
+        pipeline: Any,
+        placeholder: PlaceholderEncoder,
+        latents_lock: AbstractContextManager[Any],
+    ) -> None:
+        """Holds what all requests share."""
+        self._pipeline = pipeline
+        self._placeholder = placeholder
+        self._latents_lock = latents_lock
+
+    def prepare(self, scheduler: Any, arguments: dict[str, Any]) -> Prepared:
+        """Lets the pipeline check and prepare everything and stops it before its loop.
+
+        Raises:
+            ValueError: the pipeline refuses the arguments.
+        """
+        hooks = _PrepareHooks(self._placeholder)
+        with suppress(_Stop):
+            call_pipeline(
+                self._pipeline,
+                SchedulerView(scheduler),
+                hooks,
+                arguments,
+                latents_lock=self._latents_lock,
+            )
+        return Prepared(hooks.latent_shape, scheduler, hooks.guided)
+
+    def first_step(self, scheduler: Any, arguments: dict[str, Any]) -> FirstStep:
+        """Runs one step and watches the denoiser. Not beside running requests.
+
+        Raises:
+            ValueError: the pipeline refuses the arguments.
+        """
+        hooks = _FirstStepHooks()
+        observer = None if has_step_callback(type(self._pipeline)) else hooks.step_done
+        view = SchedulerView(scheduler, on_step=observer)
+        with ExitStack() as watching:
+            for module in denoisers(self._pipeline).values():
+                handle = module.register_forward_pre_hook(hooks.watch, with_kwargs=True)
+                watching.callback(handle.remove)
+            with suppress(_Stop):
+                call_pipeline(self._pipeline, view, hooks, arguments)
+        return FirstStep(_mode(hooks.batches), hooks.latents_dtype)
+
+
+def denoisers(pipeline: Any) -> Mapping[str, torch.nn.Module]:
+    """The modules that predict noise, by component name."""
+    return {
+        name: part
+        for name, part in pipeline.components.items()
+        if isinstance(part, torch.nn.Module) and name.startswith(("transformer", "unet"))
+    }
+
+
+class _PrepareHooks(CallHooks):
+    latent_shape: tuple[int, ...] = ()
+    guided: bool | None = None
+
+    def __init__(self, placeholder: PlaceholderEncoder) -> None:
+        self._placeholder = placeholder
+
+    def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._placeholder.encode(encode_prompt, *args, **kwargs)
+
+    def start_latents(self, noise: torch.Tensor) -> torch.Tensor:
+        self.latent_shape = tuple(noise.shape)
+        return noise
+
+    def loop_begins(self, pipeline: Any) -> None:
+        # A property of most pipelines; it reads what the call has set on the request's own object.
+        self.guided = getattr(pipeline, "do_classifier_free_guidance", None)
+        raise _Stop
+
+
+class _FirstStepHooks(CallHooks):
+    latents_dtype: torch.dtype = torch.float32
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def watch(self, _module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        """Notes the batch size of one call of the denoiser."""
+        inputs = args[0] if args else kwargs.get("hidden_states", kwargs.get("sample"))
+        self.batches.append(0 if inputs is None else len(inputs))
+
+    def step_done(self, latents: torch.Tensor) -> None:
+        self.latents_dtype = latents.dtype
+        raise _Stop
+
+
+def _mode(batches: list[int]) -> GuidanceMode:
+    if max(batches, default=0) > 1:
+        return GuidanceMode.BATCHED
+    return GuidanceMode.SEPARATE if len(batches) > 1 else GuidanceMode.NONE
+
+
+def _kind(value: Any) -> Any:
+    """What of an argument decides the form of the result: not the words of a prompt."""
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, list | tuple):
+        return [_kind(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | torch.dtype | torch.device):
+        return repr(value)
+    return type(value).__name__

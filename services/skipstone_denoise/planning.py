@@ -1,0 +1,165 @@
+"""What a run with given parameters would be, found without running the model."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from skipstone_denoise.fingerprint import ModelFingerprint, fingerprint_run
+from skipstone_denoise.model_profile import ModelProfile
+from skipstone_denoise.parameters import filled_parameters
+from skipstone_denoise.pipeline_call import call_arguments
+from skipstone_denoise.pipeline_probe import PLACEHOLDER_PROMPT, PipelineProbe, Prepared
+from skipstone_denoise.references import reference_arguments
+from skipstone_denoise.schedule import Schedule, can_renoise, read_schedule
+from skipstone_denoise.scheduler_resume import scheduler_resume
+from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind, SchedulerResume
+from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.generation import GenerationParams
+from skipstone_shared.latents import GuidanceMode, compatibility_key
+
+_MAX_KEPT_PLANS = 128
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A plan with what its run needs.
+
+    Attributes:
+        plan: What is told to callers.
+        schedule: Noise levels.
+        scheduler: A scheduler with the timesteps of this plan set. Many runs share it: copy it.
+    """
+
+    plan: GenerationPlan
+    schedule: Schedule
+    scheduler: Any
+
+    @property
+    def loop_length(self) -> int:
+        """Turns of the denoising loop: more than the steps for schedulers of second order."""
+        return len(self.scheduler.timesteps)
+
+    def copied_scheduler(self) -> Any:
+        """A copy of the scheduler, since even looking up its noise levels changes some."""
+        return copy.deepcopy(self.scheduler)
+
+    @property
+    def num_inference_steps(self) -> int:
+        """Steps of the schedule."""
+        return self.plan.fingerprint.num_inference_steps
+
+
+class Planner:
+    """Makes plans and keeps them. Threads may share it."""
+
+    def __init__(
+        self,
+        pipeline: Any,
+        profile: ModelProfile,
+        model_fingerprint: ModelFingerprint,
+        probe: PipelineProbe,
+        instance_id: str,
+    ) -> None:
+        """Creates the planner of a loaded model.
+
+        Args:
+            pipeline: The model.
+            profile: Its profile.
+            model_fingerprint: Its hashes.
+            probe: Looks at what the pipeline prepares.
+            instance_id: Told with every plan.
+        """
+        self._pipeline = pipeline
+        self._profile = profile
+        self._model_fingerprint = model_fingerprint
+        self._probe = probe
+        self._instance_id = instance_id
+        self._plans: OrderedDict[GenerationParams, RunPlan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(self, params: GenerationParams) -> RunPlan:
+        """Checks parameters and plans their run.
+
+        Raises:
+            InvalidArgument: a parameter is out of range.
+        """
+        filled = filled_parameters(params, self._profile)
+        key = dataclasses.replace(filled, prompt="", seed=None)
+        with self._lock:
+            kept = self._plans.get(key)
+            if kept is not None:
+                self._plans.move_to_end(key)
+        if kept is None:
+            kept = self._make(key)
+            with self._lock:
+                self._plans[key] = kept
+                if len(self._plans) > _MAX_KEPT_PLANS:
+                    self._plans.popitem(last=False)
+        return dataclasses.replace(kept, plan=dataclasses.replace(kept.plan, params=filled))
+
+    def new_scheduler(self, shift: float | None) -> Any:
+        """A scheduler for one run, its timesteps not set."""
+        scheduler = self._pipeline.scheduler
+        if shift is None:
+            return copy.deepcopy(scheduler)
+        return type(scheduler).from_config(scheduler.config, **{self._profile.shift_key: shift})
+
+    def _make(self, params: GenerationParams) -> RunPlan:
+        prepared = self._prepare(params)
+        steps = params.num_inference_steps or 0
+        schedule = read_schedule(prepared.scheduler, steps)
+        fingerprint = fingerprint_run(
+            self._model_fingerprint,
+            self._profile,
+            params,
+            schedule,
+            prepared.latent_shape,
+            self._guidance_mode(params, prepared),
+        )
+        plan = GenerationPlan(
+            params=params,
+            fingerprint=fingerprint,
+            compatibility_key=compatibility_key(fingerprint),
+            sigmas=schedule.sigmas,
+            resume_kinds=resume_kinds(self._pipeline.scheduler, self._profile),
+            instance_id=self._instance_id,
+        )
+        return RunPlan(plan, schedule, prepared.scheduler)
+
+    def _prepare(self, params: GenerationParams) -> Prepared:
+        arguments = call_arguments(
+            dataclasses.replace(params, prompt=PLACEHOLDER_PROMPT),
+            self._profile,
+            torch.Generator("cpu").manual_seed(0),
+            reference_arguments(params.reference_inputs, self._profile),
+        )
+        try:
+            return self._probe.prepare(self.new_scheduler(params.shift), arguments)
+        except ValueError as error:
+            raise InvalidArgument(
+                f"params: the model refuses them: {error}", field="params"
+            ) from None
+
+    def _guidance_mode(self, params: GenerationParams, prepared: Prepared) -> GuidanceMode:
+        guided = prepared.guided
+        if self._profile.second_guidance == "true_cfg_scale":
+            guided = (params.guidance_scale_2 or 0.0) > 1.0 and bool(params.negative_prompt)
+        elif guided is None:
+            guided = (params.guidance_scale or 0.0) > 1.0
+        return self._profile.guided_mode if guided else GuidanceMode.NONE
+
+
+def resume_kinds(scheduler: Any, profile: ModelProfile) -> tuple[ResumeKind, ...]:
+    """Ways of resuming that are safe with a model and its scheduler."""
+    if not profile.starts_from_noise:
+        return ()
+    if scheduler_resume(scheduler) is SchedulerResume.UNSUPPORTED:
+        return (ResumeKind.DECODE,)
+    renoise = (ResumeKind.RENOISE,) if can_renoise(scheduler) else ()
+    return (ResumeKind.TRAJECTORY, *renoise, ResumeKind.DECODE)

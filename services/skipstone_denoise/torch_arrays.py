@@ -1,0 +1,35 @@
+"""torch tensors <-> numpy arrays, bfloat16 included, without changing a bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from skipstone_shared.latents import DType
+
+Array = npt.NDArray[Any]
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """A copy of a tensor in memory of its own, so that the loop may go on with the original."""
+    on_host = tensor.detach().to("cpu", copy=True).contiguous()
+    if on_host.dtype is torch.bfloat16:
+        return np.asarray(on_host.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    return np.asarray(on_host.numpy())
+
+
+def to_tensor(array: Array, device: torch.device) -> torch.Tensor:
+    """A tensor with a copy of an array's elements on a device."""
+    contiguous = np.ascontiguousarray(array).reshape(array.shape)
+    if contiguous.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(contiguous.view(np.int16).copy()).view(torch.bfloat16).to(device)
+    return torch.from_numpy(contiguous.copy()).to(device)
+
+
+def dtype_of(dtype: torch.dtype) -> DType:
+    """The element type under its name in messages."""
+    return DType(str(dtype).removeprefix("torch."))

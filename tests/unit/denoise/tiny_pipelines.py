@@ -1,0 +1,175 @@
+"""Pipelines of real diffusers classes with tiny random weights, built in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from diffusers import (
+    AutoencoderKL,
+    AutoencoderKLWan,
+    CogView4Pipeline,
+    CogView4Transformer2DModel,
+    DDIMScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    PixArtSigmaPipeline,
+    PixArtTransformer2DModel,
+    UniPCMultistepScheduler,
+    WanPipeline,
+    WanTransformer3DModel,
+)
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    GlmConfig,
+    GlmModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5EncoderModel,
+    UMT5Config,
+    UMT5EncoderModel,
+)
+
+WORDS = ("[PAD]", "[UNK]", "[BOS]", "a", "red", "blue", "green", "circle", "square", "picture", "small")
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    # As real ones do, so that the empty prompt is not an empty sequence.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[BOS] $A", special_tokens=[("[BOS]", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64
+    )
+
+
+def tiny_autoencoder() -> AutoencoderKL:
+    """Scale 2; eight pixels make four latent elements."""
+    return AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D", "DownEncoderBlock2D"),
+        up_block_types=("UpDecoderBlock2D", "UpDecoderBlock2D"),
+        block_out_channels=(8, 8),
+        layers_per_block=1,
+        latent_channels=4,
+        norm_num_groups=4,
+        sample_size=16,
+    )
+
+
+def _awake(module: torch.nn.Module) -> None:
+    """Gives every parameter random values: some are zero at first, so that blocks do nothing."""
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.15)
+
+
+def cogview4_pipeline(scheduler: Any = None, seed: int = 0) -> CogView4Pipeline:
+    """Pictures of 32x32 at most, guidance in separate calls, `callback_on_step_end`."""
+    torch.manual_seed(seed)
+    transformer = CogView4Transformer2DModel(
+        patch_size=2,
+        in_channels=4,
+        out_channels=4,
+        num_layers=2,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        text_embed_dim=16,
+        time_embed_dim=8,
+        condition_dim=4,
+        pos_embed_max_size=8,
+        sample_size=16,
+        rope_axes_dim=(4, 4),
+    )
+    _awake(transformer)
+    encoder = GlmModel(
+        GlmConfig(
+            vocab_size=len(WORDS),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=8,
+            max_position_embeddings=64,
+            pad_token_id=0,
+            eos_token_id=0,
+            bos_token_id=0,
+        )
+    )
+    return CogView4Pipeline(
+        tokenizer=tiny_tokenizer(),
+        text_encoder=encoder,
+        vae=tiny_autoencoder(),
+        transformer=transformer,
+        scheduler=scheduler or FlowMatchEulerDiscreteScheduler(shift=1.5),
+    )
+
+
+def pixart_pipeline(scheduler: Any = None, seed: int = 0) -> PixArtSigmaPipeline:
+    """Pictures, guidance in one batch, no `callback_on_step_end`, epsilon prediction."""
+    torch.manual_seed(seed)
+    transformer = PixArtTransformer2DModel(
+        num_attention_heads=2,
+        attention_head_dim=8,
+        in_channels=4,
+        out_channels=8,
+        num_layers=2,
+        cross_attention_dim=16,
+        sample_size=16,
+        patch_size=2,
+        caption_channels=16,
+        use_additional_conditions=False,
+    )
+    _awake(transformer)
+    encoder = T5EncoderModel(
+        T5Config(
+            vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2
+        )
+    )
+    return PixArtSigmaPipeline(
+        tokenizer=tiny_tokenizer(),
+        text_encoder=encoder,
+        vae=tiny_autoencoder(),
+        transformer=transformer,
+        scheduler=scheduler or DDIMScheduler(),
+    )
+
+
+def wan_pipeline(scheduler: Any = None, seed: int = 0) -> WanPipeline:
+    """Videos, guidance in separate calls, an autoencoder that keeps state between frames."""
+    torch.manual_seed(seed)
+    transformer = WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=2,
+        attention_head_dim=12,
+        in_channels=4,
+        out_channels=4,
+        text_dim=16,
+        freq_dim=16,
+        ffn_dim=16,
+        num_layers=2,
+        rope_max_seq_len=32,
+    )
+    _awake(transformer)
+    encoder = UMT5EncoderModel(
+        UMT5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    )
+    autoencoder = AutoencoderKLWan(
+        base_dim=4,
+        z_dim=4,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False, True, True],
+        latents_mean=[0.0] * 4,
+        latents_std=[1.0] * 4,
+    )
+    return WanPipeline(
+        tokenizer=tiny_tokenizer(),
+        text_encoder=encoder,
+        vae=autoencoder,
+        transformer=transformer,
+        scheduler=scheduler
+        or UniPCMultistepScheduler(
+            prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
+        ),
+    )
