@@ -328,11 +328,15 @@ def test_a_read_may_take_longer_than_its_first_byte_timeout():
     def read(request, context):
         head, data = snapshot_to_messages(snapshot())
         yield head
-        threading.Event().wait(0.6)
+        # The server runs in this process: wait until the client has called off its limit. Did it
+        # not, this would wait until the limit ends the read.
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.join(WAIT_S)
         yield data
 
     with serving(FakeLatentKV(ReadLatent=read)) as target:
-        with LatentKVClient(target, timeout_s=WAIT_S, first_byte_timeout_s=0.5) as kv:
+        with LatentKVClient(target, timeout_s=2 * WAIT_S, first_byte_timeout_s=WAIT_S / 2) as kv:
             assert bytes(kv.read_latent("ns", LatentRef("ns", "e", 1)).data) == b"12345678"
 
 
