@@ -150,12 +150,19 @@ class EntryTable:
             namespace = self._namespaces.get(key[0])
             return namespace.states.get(key[1]) if namespace else None
 
-    def put(self, state: EntryState) -> None:
-        """Adds or replaces an entry and counts that as a use."""
+    def put(self, state: EntryState, used: bool = False) -> None:
+        """Adds or replaces an entry.
+
+        Args:
+            state: The entry.
+            used: Whether this is a use, which makes it the last to be evicted.
+        """
         with self._lock:
-            self._uses += 1
             self._record(state.key)
-            self._replace(state.key, dataclasses.replace(state, last_use=self._uses))
+            if used:
+                self._uses += 1
+                state = dataclasses.replace(state, last_use=self._uses)
+            self._replace(state.key, state)
 
     def remove(self, key: EntryKey) -> None:
         """Removes an entry that is there."""

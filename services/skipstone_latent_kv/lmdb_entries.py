@@ -180,9 +180,9 @@ class LmdbEntries:
 
     # The following run inside an operation.
 
-    def put(self, txn: Transaction, state: EntryState) -> None:
-        """Adds or replaces an entry."""
-        self.table.put(state)
+    def put(self, txn: Transaction, state: EntryState, used: bool = False) -> None:
+        """Adds or replaces an entry; ``used`` as in ``EntryTable.put``."""
+        self.table.put(state, used)
         self.rows.put_entry(txn, state)
 
     def remove(self, txn: Transaction, key: EntryKey, kind: EvictionKind) -> None:
@@ -234,7 +234,7 @@ class LmdbEntries:
         found = list(self.rows.entries(txn))
         states = [state for _, state in found if state is not None]
         for state in sorted(states, key=lambda state: state.access_time):
-            self.table.put(state)
+            self.table.put(state, used=True)
         return [row for row, state in found if state is None]
 
     def _drop_damaged(self, txn: Transaction, rows: Sequence[bytes]) -> None:

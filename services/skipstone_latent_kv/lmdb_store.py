@@ -119,7 +119,8 @@ class LmdbStore:
             record = SnapshotRecord(metadata, xxh3_64, self._entries.next_value_id())
             self._entries.rows.put_value(txn, record.value_id, received)
             self._entries.rows.put_snapshot(txn, key, record)
-            self._entries.put(txn, state.with_snapshot(growth, before is None, now + lease_s))
+            state = state.with_snapshot(growth, before is None, now + lease_s)
+            self._entries.put(txn, state, used=True)
 
         self._entries.change(write, size_bytes)
         return reference(key[0], metadata, xxh3_64)

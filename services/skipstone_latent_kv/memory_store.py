@@ -88,7 +88,8 @@ class MemoryStore:
                 self._remove(victim.key, EvictionKind.CAPACITY)
             snapshot = Snapshot(ref, metadata, memoryview(received).toreadonly())
             self._snapshots.setdefault(key, {})[metadata.step_index] = snapshot
-            self._table.put(state.with_snapshot(growth, before is None, now + lease_s))
+            state = state.with_snapshot(growth, before is None, now + lease_s)
+            self._table.put(state, used=True)
         return ref
 
     def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:

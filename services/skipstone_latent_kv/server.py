@@ -12,7 +12,13 @@ from prometheus_client.registry import Collector
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1 import latent_kv_pb2_grpc as pb_grpc
 from skipstone_latent_kv.store import EvictionWatch, LatentStore
-from skipstone_shared.errors import EntryNotFound, InvalidArgument, ResourceExhausted, Unavailable
+from skipstone_shared.errors import (
+    Cancelled,
+    EntryNotFound,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
 from skipstone_shared.generation_messages import duration_from_message
 from skipstone_shared.grpc_errors import to_status
 from skipstone_shared.grpc_server import Mounted
@@ -207,8 +213,7 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
             watch.close()
             with self._watch_lock:
                 self._watches.discard(watch)
-        if context.is_active():
-            raise _shutting_down()
+        raise _shutting_down() if context.is_active() else Cancelled("caller went away")
 
     def _begin_watch(self, request: pb.WatchEvictionsRequest) -> EvictionWatch:
         with self._watch_lock:
