@@ -7,6 +7,7 @@
 
 A good probe closes a breaker that opened because nobody answered, calls or probes. One that opened
 because only calls took too long becomes half-open: a service can answer probes and not do its work.
+When the trial shows that, probes count for nothing until one fails or `open_period_s` is over.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class CircuitBreaker:
         self._opened_at = 0.0
         self._unreachable = False
         self._trial_running = False
+        self._probes_mislead = False
 
     @property
     def state(self) -> BreakerState:
@@ -94,6 +96,8 @@ class CircuitBreaker:
         self._failures += 1
         self.last_error = error.message
         unreachable = isinstance(error, Unavailable)
+        if self._state is BreakerState.HALF_OPEN and not unreachable:
+            self._probes_mislead = True
         if (
             unreachable
             or self._state is not BreakerState.CLOSED
@@ -109,6 +113,7 @@ class CircuitBreaker:
         """A background probe came back, with an error or without."""
         if error is not None:
             self._failures += 1
+            self._probes_mislead = False
             self.last_error = error.message
             if (
                 isinstance(error, Unavailable)
@@ -119,7 +124,7 @@ class CircuitBreaker:
         elif self.state is not BreakerState.CLOSED and not self._trial_running:
             if self._unreachable:
                 self._close()
-            else:
+            elif not self._probes_mislead:
                 self._state = BreakerState.HALF_OPEN
 
     def _open(self, unreachable: bool) -> None:
@@ -131,6 +136,7 @@ class CircuitBreaker:
         self._state = BreakerState.CLOSED
         self._failures = 0
         self._trial_running = False
+        self._probes_mislead = False
 
     def _open_period_over(self) -> bool:
         return self._clock() - self._opened_at >= self._open_period_s

@@ -92,8 +92,8 @@ class OrchestratorSettings(ServiceSettings):
     breaker_failures: int = Field(default=2, ge=1)
     """Failures in a row that open a breaker; a refused connection opens it at once."""
 
-    breaker_open_s: float = Field(default=30.0, gt=0.0)
-    """Seconds until an open breaker tries a request although no probe succeeded."""
+    breaker_open_s: float = Field(default=5.0, gt=0.0)
+    """Seconds until an open breaker tries one request although no probe says that it should."""
 
     probe_timeout_s: float = Field(default=1.0, gt=0.0)
     """Seconds after which a background probe of a service counts as failed."""

@@ -90,6 +90,24 @@ def test_a_service_that_answers_probes_but_not_calls_gets_one_trial(
     assert breaker.state is BreakerState.OPEN
 
 
+def test_probes_that_misled_once_count_for_nothing_until_one_fails_or_the_period_is_over(
+    breaker: CircuitBreaker, clock: Time
+) -> None:
+    """Else every request would be the trial and pay the whole deadline."""
+    for _ in range(2):
+        fail(breaker, SLOW)
+    breaker.record_probe(None)
+    fail(breaker, SLOW)
+    breaker.record_probe(None)
+    assert breaker.state is BreakerState.OPEN
+    clock.now = 30.0
+    assert breaker.state is BreakerState.HALF_OPEN
+    fail(breaker, SLOW)
+    breaker.record_probe(SLOW)
+    breaker.record_probe(None)
+    assert breaker.state is BreakerState.CLOSED
+
+
 def test_a_service_that_hung_as_a_whole_is_used_at_once_when_it_answers_probes_again(
     breaker: CircuitBreaker,
 ) -> None:
