@@ -223,6 +223,7 @@ class LatentKVServicer:
         from when on no removal is missed.
         Errors:
         INVALID_ARGUMENT: a sequence number from the future; start from 0.
+        RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
         UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -111,6 +111,7 @@ class LatentKVStub:
     from when on no removal is missed.
     Errors:
       INVALID_ARGUMENT: a sequence number from the future; start from 0.
+      RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
       UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
     """
     GetStats: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.GetStatsRequest, _latent_kv_pb2.GetStatsResponse]
@@ -202,6 +203,7 @@ class LatentKVAsyncStub(LatentKVStub):
     from when on no removal is missed.
     Errors:
       INVALID_ARGUMENT: a sequence number from the future; start from 0.
+      RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
       UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.GetStatsRequest, _latent_kv_pb2.GetStatsResponse]  # type: ignore[assignment]
@@ -356,6 +358,7 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         from when on no removal is missed.
         Errors:
           INVALID_ARGUMENT: a sequence number from the future; start from 0.
+          RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
           UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
         """
 
