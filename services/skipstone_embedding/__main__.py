@@ -1,0 +1,31 @@
+"""Starts the embedding service: settings -> objects -> serve."""
+
+from __future__ import annotations
+
+import sys
+
+from skipstone_embedding.config import EmbeddingSettings
+from skipstone_embedding.loading import load_encoder
+from skipstone_embedding.server import mount
+from skipstone_shared.config import load_settings
+from skipstone_shared.grpc_server import Mounted, serve
+
+
+def build(settings: EmbeddingSettings) -> Mounted:
+    """Loads the model of the settings.
+
+    Raises:
+        FailedPrecondition: The model or the device cannot be used.
+    """
+    encoder = load_encoder(settings)
+    return mount(encoder, on_stop=[encoder.close])
+
+
+def main() -> int:
+    """Runs the service until SIGTERM."""
+    settings = load_settings(EmbeddingSettings)
+    return serve(settings, lambda: build(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

