@@ -1,0 +1,136 @@
+"""One service as a child process: its log line by line, its address, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_KEPT_LINES = 50
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that a service wrote; ``fields`` is its JSON, None for any other text."""
+
+    service: str
+    text: str
+    fields: Mapping[str, Any] | None
+
+
+class ServiceProcess:
+    """A running service. It leads a session of its own, so a Ctrl-C reaches only its parent."""
+
+    def __init__(
+        self,
+        service: str,
+        flags: Sequence[str],
+        environ: Mapping[str, str],
+        on_line: Callable[[LogLine], None],
+        on_change: Callable[[ServiceProcess], None],
+    ) -> None:
+        """Starts the service.
+
+        Args:
+            service: Its short name: ``latent_kv``.
+            flags: Its flags.
+            environ: Its environment.
+            on_line: Called with every line it writes, from a thread of this object.
+            on_change: Called from that thread when it listens, and when it has ended.
+        """
+        self.service = service
+        self.address: str | None = None
+        self.exit_code: int | None = None
+        self._on_line = on_line
+        self._on_change = on_change
+        self._last_texts: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"skipstone_{service}", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            env=dict(environ),
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"log of {service}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def last_words(self) -> str:
+        """Why it ended, in its own words: the last line that is no log line, else the last line."""
+        plain = [text for text in self._last_texts if not text.startswith("{")]
+        texts = plain or list(self._last_texts)
+        return texts[-1] if texts else "it said nothing"
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it and what it started, at once."""
+        self._signal(signal.SIGKILL)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until it has ended and its last line was passed on; whether that happened."""
+        self._reader.join(timeout_s)
+        return not self._reader.is_alive()
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                # The group, since a service may have helpers, and it is their leader.
+                os.killpg(self._process.pid, number)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for raw in self._process.stdout:
+            text = raw.rstrip()
+            if not text:
+                continue
+            fields = _parsed(text)
+            self._last_texts.append(text)
+            self._on_line(LogLine(self.service, text, fields))
+            if fields is not None and fields.get("event") == "serving":
+                self.address = str(fields.get("address"))
+                self._on_change(self)
+        self.exit_code = self._process.wait()
+        self._on_change(self)
+
+
+def is_serving(target: str, full_name: str, timeout_s: float) -> bool:
+    """Whether the service at a target says that it serves, waiting for the connection."""
+    with grpc.insecure_channel(target) as channel:
+        request = health_pb2.HealthCheckRequest(service=full_name)
+        stub: Any = health_pb2_grpc.HealthStub(channel)  # its methods are not in the type stubs
+        try:
+            response = stub.Check(request, timeout=timeout_s, wait_for_ready=True)
+        except grpc.RpcError:
+            return False
+    return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _parsed(text: str) -> Mapping[str, Any] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) else None

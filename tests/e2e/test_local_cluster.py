@@ -1,0 +1,160 @@
+"""The local cluster with five small services in place of the real ones.
+
+The services are real processes with the real server shell, but hold nothing, so they start fast.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from skipstone_client._launch_flags import DEPENDENCIES
+from skipstone_client._service_process import is_serving
+from skipstone_client.local_cluster import (
+    ClusterError,
+    LocalCluster,
+    LogLine,
+    ServiceDied,
+    ServiceReady,
+)
+
+pytestmark = pytest.mark.e2e
+
+WAIT_S = 30.0
+FULL_NAMES = {
+    "embedding": "skipstone.embedding.v1.Embedding",
+    "vector_index": "skipstone.vector_index.v1.VectorIndex",
+    "latent_kv": "skipstone.latent_kv.v1.LatentKV",
+    "denoise": "skipstone.denoise.v1.Denoise",
+    "orchestrator": "skipstone.orchestrator.v1.Orchestrator",
+}
+SERVICE = """
+    import os, sys
+    from pathlib import Path
+    from skipstone_shared.config import ServiceSettings, load_settings
+    from skipstone_shared.grpc_server import Mounted, serve
+
+    class Settings(ServiceSettings):
+        service_name = "{name}"
+        data_dir: Path = Path("nowhere")
+        fail: str = ""
+        embedding_target: str = ""
+        vector_index_target: str = ""
+        latent_kv_target: str = ""
+        denoise_target: str = ""
+
+    settings = load_settings(Settings)
+
+    def build():
+        if settings.fail:
+            raise ValueError(settings.fail)
+        print("plain words from {name}")
+        return Mounted(lambda server: None, ["{full_name}"])
+
+    if __name__ == "__main__":
+        sys.exit(serve(settings, build))
+"""
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory) -> dict[str, str]:
+    """An environment in which `python -m skipstone_<name>` starts the small services."""
+    root = tmp_path_factory.mktemp("services")
+    for name, full_name in FULL_NAMES.items():
+        code = textwrap.dedent(SERVICE).format(name=name, full_name=full_name)
+        (root / f"skipstone_{name}.py").write_text(code)
+    paths = [str(root), *(path for path in sys.path if path)]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SKIPSTONE_")}
+    return kept | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+class Events:
+    """Gathers events and waits for one."""
+
+    def __init__(self) -> None:
+        self.all: list[object] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event) -> None:
+        with self._changed:
+            self.all.append(event)
+            self._changed.notify_all()
+
+    def await_(self, wanted):
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(map(wanted, self.all)), WAIT_S)
+            return next(filter(wanted, self.all))
+
+
+def serves(cluster, service) -> bool:
+    return is_serving(cluster.targets[service], FULL_NAMES[service], 5.0)
+
+
+def test_a_cluster_starts_outlives_a_kill_restarts_and_stops(environ, tmp_path):
+    """One long story, since every start of five processes costs seconds."""
+    events = Events()
+    cluster = LocalCluster(
+        tmp_path, free_ports=True, restart=True, on_event=events, environ=environ
+    )
+    with cluster:
+        assert set(cluster.targets) == set(DEPENDENCIES)
+        assert all(serves(cluster, service) for service in DEPENDENCIES)
+        ready = [event.service for event in events.all if isinstance(event, ServiceReady)]
+        assert ready[-1] == "orchestrator"
+        assert ready.index("latent_kv") < ready.index("denoise")
+        assert any(isinstance(e, LogLine) and "plain words" in e.text for e in events.all)
+
+        # Killed on purpose: stays down, the others stay up, comes back where it was.
+        target = cluster.targets["embedding"]
+        cluster.kill("embedding")
+        assert not cluster.is_running("embedding")
+        assert serves(cluster, "orchestrator")
+        cluster.restart("embedding")
+        assert cluster.targets["embedding"] == target
+        assert serves(cluster, "embedding")
+        assert not any(isinstance(event, ServiceDied) for event in events.all)
+
+        # Died by itself: told, and started again where it was.
+        pid = cluster.pid("vector_index")
+        os.kill(pid, signal.SIGKILL)
+        died = events.await_(lambda event: isinstance(event, ServiceDied))
+        assert (died.service, died.exit_code) == ("vector_index", -signal.SIGKILL)
+        assert died.restart_in_s is not None
+        events.all.clear()
+        events.await_(lambda e: isinstance(e, ServiceReady) and e.service == "vector_index")
+        assert cluster.pid("vector_index") != pid
+        assert serves(cluster, "vector_index")
+        pids = [cluster.pid(service) for service in DEPENDENCIES]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_service_that_cannot_start_is_quoted_and_all_others_are_stopped(environ, tmp_path):
+    flags = {"denoise": ["--fail", "no model at models/gone; pass --model"]}
+    cluster = LocalCluster(tmp_path, free_ports=True, flags=flags, environ=environ)
+    with pytest.raises(ClusterError) as caught:
+        cluster.start()
+    assert str(caught.value) == (
+        "skipstone-denoise: cannot start: no model at models/gone; pass --model"
+    )
+    assert not any(cluster.is_running(service) for service in DEPENDENCIES)
+
+
+def test_a_service_that_hangs_at_start_is_named(environ, tmp_path):
+    Path(tmp_path, "skipstone_latent_kv.py").write_text("import time\ntime.sleep(600)\n")
+    hanging = environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{environ['PYTHONPATH']}"}
+    cluster = LocalCluster(tmp_path, free_ports=True, environ=hanging, ready_timeout_s=0.5)
+    with pytest.raises(ClusterError, match="not ready after"):
+        cluster.start()
+    assert not any(cluster.is_running(service) for service in DEPENDENCIES)
+
+
+def test_nothing_that_listens_is_not_serving():
+    assert not is_serving("127.0.0.1:1", FULL_NAMES["denoise"], 0.1)
