@@ -72,6 +72,8 @@ def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
     """
     configure_logging(settings.service_name, settings.log_level, settings.log_format)
     try:
+        # Before a build that may load a model for minutes.
+        check_address(settings)
         server = SyncServer(settings, build())
         address = server.start()
     except KeyboardInterrupt:
@@ -207,24 +209,35 @@ def bind(server: Any, settings: ServiceSettings) -> str:
     Raises:
         OSError: The port is taken, not allowed, or the host is not of this machine.
     """
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    wanted = f"{host}:{settings.port}"
+    check_address(settings)
+    host, wanted = _listen_address(settings)
     try:
-        probe_address(settings.host, settings.port)
         port: int = server.add_insecure_port(wanted)
-    except OSError as error:
-        raise OSError(f"cannot listen on {wanted}: {(error.strerror or '').lower()}") from error
     except RuntimeError as error:
         raise OSError(f"cannot listen on {wanted}") from error
     return f"{host}:{port}"
 
 
-def probe_address(host: str, port: int) -> None:
+def check_address(settings: ServiceSettings) -> None:
     """Tries an address out, because gRPC's own failure says less and clutters stderr.
 
     Raises:
         OSError: The address cannot be listened on.
     """
+    try:
+        _probe_address(settings.host, settings.port)
+    except OSError as error:
+        _, wanted = _listen_address(settings)
+        raise OSError(f"cannot listen on {wanted}: {(error.strerror or '').lower()}") from error
+
+
+def _listen_address(settings: ServiceSettings) -> tuple[str, str]:
+    """Returns host and host:port as gRPC writes them."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return host, f"{host}:{settings.port}"
+
+
+def _probe_address(host: str, port: int) -> None:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
         # As gRPC does: connections of a server that just ended must not keep its port.
