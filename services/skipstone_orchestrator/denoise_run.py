@@ -227,6 +227,9 @@ class DenoiseRun:
         if not self._entry_id:
             return
         query, decision = self._query, self._decision
+        if self._started is not None and self._tier is HitTier.EXACT:
+            self._saver.release(query.namespace, self._entry_id)
+            return
         if self._finished is None or not self._finished.snapshots:
             self._saver.discard(query.namespace, self._entry_id)
             return

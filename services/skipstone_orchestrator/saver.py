@@ -188,7 +188,7 @@ class Saver:
         return self._waiting_saves
 
     def claim(self, namespace: str, entry_id: str) -> bool:
-        """Reserves an entry id for one run of this replica, until its save or discard is done.
+        """Reserves an entry id for one run of this replica, until it is saved, discarded, released.
 
         Two runs of the same request at the same time would write the same entry, and the one that
         is abandoned would take away what the other has written.
@@ -199,10 +199,14 @@ class Saver:
         self._claimed.add(key)
         return True
 
+    def release(self, namespace: str, entry_id: str) -> None:
+        """Gives a claim back under which nothing was written."""
+        self._claimed.discard((namespace, entry_id))
+
     def save(self, job: SaveJob) -> bool:
         """Queues the save of a claimed entry; False when the queue is full and it is dropped."""
         if not self._put(lambda: self._save(job)):
-            self._claimed.discard((job.namespace, job.entry_id))
+            self.release(job.namespace, job.entry_id)
             self._counts.count_dropped()
             return False
         self._waiting_saves += 1
@@ -214,7 +218,7 @@ class Saver:
         When the queue is full the entry's lease does it.
         """
         if not self._put(lambda: self._discard(namespace, entry_id)):
-            self._claimed.discard((namespace, entry_id))
+            self.release(namespace, entry_id)
 
     def repair(self, namespace: str, entry_id: str) -> None:
         """Queues the removal of an index entry whose latents are gone; the next hit can retry."""
@@ -265,10 +269,10 @@ class Saver:
             await self._writer.discard(job.namespace, job.entry_id)
         finally:
             self._waiting_saves -= 1
-            self._claimed.discard((job.namespace, job.entry_id))
+            self.release(job.namespace, job.entry_id)
 
     async def _discard(self, namespace: str, entry_id: str) -> None:
         try:
             await self._writer.discard(namespace, entry_id)
         finally:
-            self._claimed.discard((namespace, entry_id))
+            self.release(namespace, entry_id)

@@ -294,6 +294,7 @@ class Executor(Service):
         self.refuse_with = ""
         self.snapshot_failure = ""
         self.gate: asyncio.Event | None = None
+        self.gate_from = 0
 
     def restart(self, model_id: str) -> None:
         self.model_id = model_id
@@ -343,7 +344,7 @@ class Executor(Service):
                 )
             if self.fail_at_step is not None and self.fail_at_step[0] == step:
                 raise self.fail_at_step[1]
-            if self.gate is not None:
+            if self.gate is not None and step >= self.gate_from:
                 await self.gate.wait()
             try:
                 yield StepProgress(step, steps)
