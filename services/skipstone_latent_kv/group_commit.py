@@ -54,6 +54,11 @@ class GroupCommitter:
         self._thread = threading.Thread(target=self._work, name="group-commit", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """Operations that wait for the next transaction."""
+        return self._queue.qsize()
+
     def run(self, operation: Callable[[Any], T], size_bytes: int = 0) -> T:
         """Runs an operation, waits for its commit and returns its result.
 

@@ -26,6 +26,9 @@ from skipstone_shared.latents import DType, SnapshotMetadata, TensorPart, Tensor
 
 DecoderT = TypeVar("DecoderT")
 
+_VERSION = 1
+"""What is written; both kinds of record are at their first version."""
+
 _FRAME = struct.Struct("<BQ")
 _ENTRY_V1 = struct.Struct("<ddqqqdB")
 """create and access time, bytes, snapshots, reads, end of the lease (0 when committed), flags."""
@@ -61,7 +64,7 @@ def encode_snapshot(row: bytes, record: SnapshotRecord) -> bytes:
         "xxh3_64": record.xxh3_64,
         "value_id": record.value_id,
     }
-    return _frame(row, 1, json.dumps(body, separators=(",", ":")).encode())
+    return _frame(row, json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
@@ -85,7 +88,7 @@ def encode_entry(row: bytes, state: EntryState) -> bytes:
         state.lease_expire_time or 0.0,
         _COMMITTED * state.committed | _PINNED * state.pinned,
     )
-    return _frame(row, 1, body)
+    return _frame(row, body)
 
 
 def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
@@ -99,8 +102,8 @@ def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
     return _known(_ENTRY_DECODERS, version)((namespace, entry_id), body)
 
 
-def _frame(row: bytes, version: int, body: bytes) -> bytes:
-    return _FRAME.pack(version, xxhash.xxh3_64_intdigest(row + bytes([version]) + body)) + body
+def _frame(row: bytes, body: bytes) -> bytes:
+    return _FRAME.pack(_VERSION, _digest(row, _VERSION, body)) + body
 
 
 def _unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
@@ -109,9 +112,13 @@ def _unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
         raise DataCorrupt(f"a record of {len(data)} bytes is truncated")
     version, stored = _FRAME.unpack_from(data)
     body = data[_FRAME.size :]
-    if xxhash.xxh3_64_intdigest(row + data[:1] + body) != stored:
+    if _digest(row, version, body) != stored:
         raise DataCorrupt("a record does not match its checksum")
     return version, body
+
+
+def _digest(row: bytes, version: int, body: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(b"".join((row, bytes([version]), body)))
 
 
 def _known(decoders: Mapping[int, DecoderT], version: int) -> DecoderT:

@@ -1,0 +1,103 @@
+"""Settings, and a service that cannot start: non-zero, one sentence that says what to do."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from tests.contract.latent_store_cases import Write, latents, save
+
+from skipstone_latent_kv.__main__ import build, main, open_store
+from skipstone_latent_kv.config import LatentKVSettings
+from skipstone_latent_kv.lmdb_store import LmdbStore
+from skipstone_latent_kv.memory_store import MemoryStore
+from skipstone_shared.config import resolve_settings
+from skipstone_shared.errors import QuotaExceeded
+
+
+def start(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["skipstone-latent-kv", *flags])
+    return main()
+
+
+def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr().err
+    lines = [line for line in captured.splitlines() if line.startswith("skipstone-latent-kv: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_a_directory_in_use_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LmdbStore(tmp_path)
+    assert start(monkeypatch, "--data-dir", str(tmp_path), "--port", "0") == 2
+    assert "is in use by process" in one_sentence(capsys)
+    store.close()
+
+
+def test_a_directory_that_cannot_be_written_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert start(monkeypatch, "--data-dir", str(tmp_path / "file"), "--port", "0") == 2
+    assert "cannot write to data_dir" in one_sentence(capsys)
+
+
+def test_a_taken_port_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert start(monkeypatch, "--store", "memory", "--port", port) == 2
+    assert "cannot listen on" in one_sentence(capsys)
+
+
+def test_an_unknown_flag_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        start(monkeypatch, "--quota-byte", "5")
+    assert raised.value.code == 2
+    assert "did you mean --quota-bytes" in one_sentence(capsys)
+
+
+def test_watchers_must_leave_workers_for_other_calls() -> None:
+    with pytest.raises(ValidationError, match="max_watchers"):
+        LatentKVSettings(max_workers=4, max_watchers=4)
+
+
+@pytest.mark.parametrize("engine", ["memory", "lmdb"])
+def test_settings_reach_the_store(tmp_path: Path, engine: str) -> None:
+    environ = {
+        "SKIPSTONE_LATENT_KV_STORE": engine,
+        "SKIPSTONE_LATENT_KV_DATA_DIR": str(tmp_path),
+        "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
+        "SKIPSTONE_LATENT_KV_NAMESPACE_QUOTA_BYTES": "2048",
+        "SKIPSTONE_LATENT_KV_MAX_SNAPSHOT_BYTES": "10000",
+    }
+    settings, _ = resolve_settings(LatentKVSettings, [], environ)
+    store = open_store(settings)
+    assert isinstance(store, LmdbStore if engine == "lmdb" else MemoryStore)
+    capabilities = store.get_capabilities()
+    assert capabilities.max_snapshot_bytes == 10_000
+    assert capabilities.durability == ("power" if engine == "lmdb" else "none")
+    assert store.get_stats("").quota_bytes == 2048
+    for namespace in ("a", "b", "c"):
+        save(store, "entry", latents(size_bytes=2048), namespace=namespace)
+    assert [store.get_stats(name).size_bytes for name in ("a", "b", "c")] == [0, 2048, 2048]
+    with pytest.raises(QuotaExceeded):
+        Write.of("entry", latents(size_bytes=4096)).to(store)
+    store.close()
+
+
+def test_stopping_sweeps_and_closes_the_store(tmp_path: Path) -> None:
+    mounted = build(LatentKVSettings(data_dir=tmp_path))
+    for callback in mounted.on_stop:
+        callback()
+    LmdbStore(tmp_path).close()
