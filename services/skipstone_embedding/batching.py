@@ -77,6 +77,11 @@ class BatchingEncoder:
         capabilities = self._encoder.get_capabilities()
         return dataclasses.replace(capabilities, max_batch_size=self._max_batch_size)
 
+    @property
+    def queue_size(self) -> int:
+        """Inputs that wait for a batch."""
+        return len(self._queue)
+
     def close(self) -> None:
         """Refuses new calls, answers those that wait, and ends the thread. May be called twice."""
         with self._changed:
