@@ -98,8 +98,8 @@ class OrchestratorSettings(ServiceSettings):
     probe_timeout_s: float = Field(default=1.0, gt=0.0)
     """Seconds after which a background probe of a service counts as failed."""
 
-    probe_interval_s: float = Field(default=1.0, gt=0.0)
-    """Seconds between probes of a service that answers."""
+    probe_interval_s: float = Field(default=5.0, gt=0.0)
+    """Seconds between probes of a service that answers; a failed call probes it at once."""
 
     sick_probe_interval_s: float = Field(default=0.25, gt=0.0)
     """Seconds between probes of a service that does not: how soon its return is noticed."""
