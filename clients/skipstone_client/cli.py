@@ -1,0 +1,30 @@
+"""The command ``skipstone``: up, generate, stats, entries.
+
+This file imports nothing but the standard library, so that a client that was installed without the
+command line can say what is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_NEEDED = ("typer", "rich", "grpc_health")
+
+
+def app() -> None:
+    """Runs the command line with the arguments of the process."""
+    try:
+        from skipstone_client.cli_commands import build_app
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        sys.stderr.write(
+            f"skipstone: the command line needs the package {error.name}; "
+            "install it with: pip install 'skipstone[cli]'\n"
+        )
+        raise SystemExit(1) from None
+    build_app()()
+
+
+if __name__ == "__main__":
+    app()

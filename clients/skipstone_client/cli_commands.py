@@ -1,0 +1,46 @@
+"""Puts the commands of the command line together."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from skipstone_client import cli_entries, cli_generate, cli_stats, cli_up
+
+
+def build_app() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        name="skipstone",
+        help="Cheaper diffusion serving: similar requests skip their first denoising steps.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_main)
+    app.command("up")(cli_up.up)
+    app.command("generate")(cli_generate.generate)
+    app.command("stats")(cli_stats.stats)
+    entries = typer.Typer(no_args_is_help=True, help="List, show and delete reusable entries.")
+    entries.command("list")(cli_entries.list_entries)
+    entries.command("show")(cli_entries.show_entry)
+    entries.command("delete")(cli_entries.delete_entries)
+    app.add_typer(entries, name="entries")
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"skipstone {version('skipstone')}")
+        raise typer.Exit
+
+
+def _main(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Typer wants a callback to hang options of the program itself on."""

@@ -1,0 +1,254 @@
+"""``skipstone generate``: one picture, a progress bar, and where the picture comes from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from skipstone_client._orchestrator_requests import ResultBuilder
+from skipstone_client.cli_output import (
+    DEFAULT_TARGET,
+    EXIT_BAD_INPUT,
+    JsonOption,
+    NamespaceOption,
+    TargetOption,
+    TimeoutOption,
+    bytes_text,
+    errors_in_one_line,
+    facts,
+    fail,
+    plain,
+    print_json,
+    seconds_text,
+    share_text,
+    stdout,
+)
+from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_shared.generation import (
+    BlockCacheConfig,
+    BlockCachePreset,
+    GenerationParams,
+    StepProgress,
+)
+from skipstone_shared.orchestration import (
+    CacheMode,
+    CacheOptions,
+    Fallback,
+    GenerateEvent,
+    GenerateResult,
+    GenerateStarted,
+    HitTier,
+    Provenance,
+    ReuseKind,
+)
+
+_STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", HitTier.MISS: "bold"}
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to show.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("picture.png"),
+    steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise; none: a new one.")] = None,
+    guidance: Annotated[float | None, typer.Option(help="Guidance scale.")] = None,
+    height: Annotated[int | None, typer.Option(help="Height in pixels.")] = None,
+    width: Annotated[int | None, typer.Option(help="Width in pixels.")] = None,
+    num_frames: Annotated[int | None, typer.Option(help="Frames, for video models.")] = None,
+    negative_prompt: Annotated[str, typer.Option(help="What to avoid.")] = "",
+    cache_mode: Annotated[CacheMode | None, typer.Option(help="What the cache may do.")] = None,
+    min_similarity: Annotated[
+        float | None, typer.Option(help="Least similarity of a donor, 0 to 1; only raises.")
+    ] = None,
+    max_skip_steps: Annotated[
+        int | None, typer.Option(help="Most steps to skip; only lowers.")
+    ] = None,
+    reuse_kind: Annotated[
+        ReuseKind | None, typer.Option(help="How a donor's latent is used.")
+    ] = None,
+    reproducible: Annotated[
+        bool, typer.Option("--reproducible", help="Only what a full run gives: exact hit or miss.")
+    ] = False,
+    block_cache: Annotated[
+        BlockCachePreset | None, typer.Option(help="Reuse of blocks inside the request.")
+    ] = None,
+    namespace: NamespaceOption = "",
+    target: TargetOption = DEFAULT_TARGET,
+    timeout: TimeoutOption = 600.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Generates one picture and says where it comes from.
+
+    What is not given is what the model and the orchestrator are configured with.
+    """
+    _check_out(out)
+    params = GenerationParams(
+        prompt=prompt,
+        negative_prompt=negative_prompt,
+        num_inference_steps=steps,
+        guidance_scale=guidance,
+        height=height,
+        width=width,
+        num_frames=num_frames,
+        seed=seed,
+        block_cache=BlockCacheConfig(preset=block_cache) if block_cache else None,
+    )
+    cache = CacheOptions(
+        mode=cache_mode,
+        min_similarity=min_similarity,
+        max_skip_steps=max_skip_steps,
+        reproducible=reproducible,
+        reuse_kind=reuse_kind,
+    )
+    with errors_in_one_line(), OrchestratorClient(target, generate_timeout_s=timeout) as client:
+        result = _follow(client, params, cache, namespace, quiet=as_json)
+    try:
+        out.write_bytes(result.artifact.data)
+    except OSError as error:
+        fail(f"--out: cannot write {out}: {error.strerror}")
+    if as_json:
+        print_json({"out": str(out), **plain(result)})
+        return
+    stdout().print(facts({**_picture_facts(out, result), **provenance_facts(result.provenance)}))
+
+
+def _check_out(out: Path) -> None:
+    """Finds out before the picture is made whether it can be written."""
+    folder = out.parent
+    if out.is_dir():
+        fail(f"--out: {out} is a directory", EXIT_BAD_INPUT)
+    if not folder.is_dir():
+        fail(f"--out: there is no directory {folder}", EXIT_BAD_INPUT)
+    if not os.access(out if out.exists() else folder, os.W_OK):
+        fail(f"--out: {out} may not be written", EXIT_BAD_INPUT)
+
+
+def _follow(
+    client: OrchestratorClient,
+    params: GenerationParams,
+    cache: CacheOptions,
+    namespace: str,
+    *,
+    quiet: bool,
+) -> GenerateResult:
+    """Runs the generation under a progress bar on stderr, if that is a terminal."""
+    result = ResultBuilder(None)
+    console = Console(file=sys.stderr)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    with progress, closing(client.generate_stream(params, cache, namespace)) as events:
+        task = progress.add_task("looking up", total=None)
+        for event in events:
+            result.add(event)
+            _show_progress(progress, task, event)
+    return result.finish()
+
+
+def _show_progress(progress: Progress, task: TaskID, event: GenerateEvent) -> None:
+    if isinstance(event, GenerateStarted):
+        progress.update(
+            task,
+            description=event.tier.value,
+            total=event.num_inference_steps,
+            completed=event.skip_steps,
+        )
+    elif isinstance(event, StepProgress):
+        progress.update(task, completed=event.step_index + 1, total=event.num_inference_steps)
+
+
+def _picture_facts(out: Path, result: GenerateResult) -> dict[str, str | Text]:
+    artifact = result.artifact
+    frames = f", {artifact.num_frames} frames" if artifact.num_frames > 1 else ""
+    size = f"{artifact.width}x{artifact.height}{frames}, {bytes_text(len(artifact.data))}"
+    return {"picture": f"{out} ({size})", "seed": str(result.provenance.seed)}
+
+
+def provenance_facts(provenance: Provenance) -> dict[str, str | Text]:
+    """A provenance for people, one row per question."""
+    tier = Text(provenance.tier.value, style=_STYLES[provenance.tier])
+    tier.append(f" ({provenance.reason})", style="not bold dim")
+    stages = [f"{name} {seconds_text(s)}" for name, s in provenance.stage_times_s.items()]
+    rows: dict[str, str | Text] = {
+        "tier": tier,
+        "steps": _steps_text(provenance),
+        "donor": _donor_text(provenance),
+        "similarity": _scores_text(provenance),
+        "block cache": _block_cache_text(provenance),
+        "times": ", ".join(stages),
+        "cache mode": provenance.cache_mode.value,
+        "saved as": provenance.saved_entry_id,
+        "policy": provenance.policy_version,
+        "request": provenance.request_id,
+    }
+    for number, fallback in enumerate(provenance.fallbacks, 1):
+        rows[f"fallback {number}"] = Text(_fallback_text(fallback), style="yellow")
+    for step, reason in provenance.snapshot_failures.items():
+        rows[f"snapshot {step}"] = Text(f"not stored: {reason}", style="yellow")
+    return rows
+
+
+def _steps_text(provenance: Provenance) -> str:
+    total = provenance.num_inference_steps
+    text = f"{provenance.executed_steps} of {total} run"
+    if provenance.skip_steps:
+        text += f", {provenance.skip_steps} skipped ({share_text(provenance.skip_steps, total)})"
+    if provenance.start_sigma is not None:
+        text += f", from sigma {provenance.start_sigma:.3f}"
+    if provenance.reuse_kind is not None:
+        text += f" by {provenance.reuse_kind.value}"
+    return text
+
+
+def _donor_text(provenance: Provenance) -> str:
+    if not provenance.donor_entry_id:
+        return ""
+    prompt = f' "{provenance.donor_prompt}"' if provenance.donor_prompt else ""
+    return provenance.donor_entry_id + prompt
+
+
+def _scores_text(provenance: Provenance) -> str:
+    scores = []
+    if provenance.similarity is not None:
+        scores.append(f"{provenance.similarity:.3f}")
+    if provenance.rerank_score is not None:
+        scores.append(f"gate {provenance.rerank_score:.3f}")
+    return ", ".join(scores)
+
+
+def _block_cache_text(provenance: Provenance) -> str:
+    report = provenance.block_cache
+    if report is None:
+        return ""
+    saved = report.block_calls_full - report.block_calls
+    return (
+        f"{report.block_calls} of {report.block_calls_full} block calls run, "
+        f"{share_text(saved, report.block_calls_full)} saved"
+    )
+
+
+def _fallback_text(fallback: Fallback) -> str:
+    text = f"{fallback.stage}: {fallback.service} {fallback.reason}"
+    if fallback.message:
+        text += f" - {fallback.message}"
+    return f"{text} (+{seconds_text(fallback.delay_s)})"

@@ -1,0 +1,123 @@
+"""What all commands share: options, errors in one line, numbers for people, JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from skipstone_client._channel import ORCHESTRATOR
+from skipstone_shared.errors import InvalidArgument, SkipstoneError, Unavailable
+from skipstone_shared.ports import default_target
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+DEFAULT_TARGET = default_target(ORCHESTRATOR.name)
+
+TargetOption = Annotated[
+    str,
+    typer.Option("--target", envvar="SKIPSTONE_TARGET", help="gRPC target of the orchestrator."),
+]
+NamespaceOption = Annotated[
+    str, typer.Option("--namespace", help="Tenant or pool; empty means default.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.001, help="Deadline in seconds.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Ends the program with one line on stderr and a fitting exit code."""
+    try:
+        yield
+    except Unavailable as error:
+        is_absent = error.stage == ORCHESTRATOR.name and "connect" in error.message
+        fail(f"{error}; is it running? (skipstone up starts it)" if is_absent else str(error))
+    except SkipstoneError as error:
+        bad_input = isinstance(error, InvalidArgument)
+        fail(str(error), EXIT_BAD_INPUT if bad_input else EXIT_FAILED)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> None:
+    """Prints one line on stderr and ends the program."""
+    sys.stderr.write(f"skipstone: {' '.join(message.split())}\n")
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as one line of JSON."""
+    print(json.dumps(plain(value), ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: dataclasses as objects, enums by value, bytes by their size."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return {"size_bytes": len(value)}
+    return value
+
+
+def facts(rows: Mapping[str, str | Text]) -> Table:
+    """Names and values as two columns; empty values are left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        if value:
+            table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def stdout() -> Console:
+    """Where answers go."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration for people: ``850 ms``, ``12.3 s``."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1.0 else f"{seconds:.1f} s"
+
+
+def bytes_text(size: int) -> str:
+    """A number of bytes for people; negative means unknown."""
+    if size < 0:
+        return "unknown"
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def time_text(seconds_since_epoch: float) -> str:
+    """A point in time in the local time zone; empty when it is not known."""
+    if not seconds_since_epoch:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds_since_epoch))
+
+
+def share_text(part: int, whole: int) -> str:
+    """A share for people: ``40 %``."""
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"

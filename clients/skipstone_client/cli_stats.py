@@ -1,0 +1,75 @@
+"""``skipstone stats``: what was served and saved, and how the services are."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from skipstone_client.cli_output import (
+    DEFAULT_TARGET,
+    JsonOption,
+    NamespaceOption,
+    TargetOption,
+    TimeoutOption,
+    bytes_text,
+    errors_in_one_line,
+    facts,
+    print_json,
+    share_text,
+    stdout,
+)
+from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_shared.orchestration import BreakerState, HitTier, OrchestratorStats, ServiceState
+
+_BREAKER_STYLES = {
+    BreakerState.CLOSED: "green",
+    BreakerState.HALF_OPEN: "yellow",
+    BreakerState.OPEN: "red",
+}
+
+
+def stats(
+    namespace: NamespaceOption = "",
+    target: TargetOption = DEFAULT_TARGET,
+    timeout: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows what the orchestrator served and saved since its start, and how its services are."""
+    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+        found = client.get_stats(namespace)
+    if as_json:
+        print_json(found)
+        return
+    console = stdout()
+    console.print(facts(_served_facts(found)))
+    console.print()
+    console.print(_services_table(found.services))
+
+
+def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
+    total = sum(found.tiers.values())
+    tiers = [f"{found.tiers.get(tier, 0)} {tier.value}" for tier in HitTier]
+    steps = found.executed_steps + found.skipped_steps
+    saves = (
+        f"{found.saved_count} saved, {found.queued_saves} waiting, {found.dropped_saves} dropped"
+    )
+    fallbacks = ", ".join(f"{name} {count}" for name, count in sorted(found.fallbacks.items()))
+    return {
+        "requests": f"{total}: {', '.join(tiers)}",
+        "steps": f"{found.executed_steps} run, {found.skipped_steps} skipped "
+        f"({share_text(found.skipped_steps, steps)} of {steps})",
+        "saves": f"{found.saved_count} saved, {waiting}",
+        "entries": "unknown" if found.entry_count < 0 else str(found.entry_count),
+        "latents": bytes_text(found.latent_bytes),
+        "fallbacks": Text(fallbacks, style="yellow"),
+    }
+
+
+def _services_table(services: tuple[ServiceState, ...]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("service", "target", "breaker", "last error"):
+        table.add_column(column, overflow="fold")
+    for state in services:
+        breaker = Text(state.breaker.value, style=_BREAKER_STYLES[state.breaker])
+        table.add_row(state.service, state.target, breaker, Text(state.last_error))
+    return table

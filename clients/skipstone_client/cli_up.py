@@ -1,0 +1,231 @@
+"""``skipstone up``: all services on this machine, one log view, a clean stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from skipstone_client.cli_output import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    JsonOption,
+    fail,
+    plain,
+    print_json,
+    seconds_text,
+    stdout,
+)
+from skipstone_client.local_cluster import (
+    ClusterError,
+    ClusterEvent,
+    LocalCluster,
+    LogLine,
+    ServiceDied,
+    ServiceReady,
+)
+from skipstone_shared.ports import DEFAULT_PORTS
+
+_COLOURS = {
+    "embedding": "magenta",
+    "vector_index": "blue",
+    "latent_kv": "cyan",
+    "denoise": "yellow",
+    "orchestrator": "green",
+}
+_NAME_WIDTH = max(map(len, DEFAULT_PORTS))
+_LEVEL_STYLES = {"warning": "yellow", "error": "red", "critical": "bold red"}
+_LEVELS = ("debug", "info", "warning", "error")
+_HIDDEN = ("timestamp", "level", "event", "service", "logger", "exception")
+_ID_WIDTH = 8
+
+
+def up(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", envvar="SKIPSTONE_CONFIG", help="TOML file for all services."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where services keep data; else as configured, or out/data.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model folder or id; else the executor's configured one.")
+    ] = None,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Let every service take any free port.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart/--no-restart", help="Start a service again that died.")
+    ] = True,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SERVICE.FIELD=VALUE", help="Any setting of a service; repeatable."
+        ),
+    ] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(help="Least important event that is shown."),
+    ] = "info",
+    ready_timeout: Annotated[
+        float, typer.Option(min=1.0, help="Seconds all services have to get ready.")
+    ] = 180.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Starts all services on this machine; Ctrl-C stops them.
+
+    The services listen on their configured ports and log into one view. When one dies the others go
+    on, and it is started again.
+    """
+    view = JsonView() if as_json else LogView(stdout(), log_level)
+    try:
+        cluster = LocalCluster(
+            data_dir,
+            config=config,
+            model=model,
+            flags=_service_flags(settings or [], log_level),
+            free_ports=free_ports,
+            restart=restart,
+            on_event=view.show,
+            ready_timeout_s=ready_timeout,
+        )
+    except ClusterError as error:
+        fail(str(error), EXIT_BAD_INPUT)
+        return
+    _run(cluster, view)
+
+
+def _run(cluster: LocalCluster, view: LogView | JsonView) -> None:
+    # The end of the terminal and a polite kill stop the services like Ctrl-C does.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        view.say("starting")
+        cluster.start()
+    except ClusterError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    try:
+        view.say_ready(cluster.targets)
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        view.say("stopping; press Ctrl-C again to stop at once")
+    try:
+        cluster.stop()
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    view.say("stopped")
+
+
+def _service_flags(settings: list[str], log_level: str) -> dict[str, list[str]]:
+    """Flags per service out of ``service.field=value``."""
+    # The cluster learns from an info event that a service listens; the view hides what is below
+    # the level that was asked for.
+    level = "debug" if log_level == "debug" else "info"
+    flags = {name: ["--log-level", level] for name in DEFAULT_PORTS}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        service, dot, field = name.partition(".")
+        if not (equals and dot and field) or service not in flags:
+            services = ", ".join(DEFAULT_PORTS)
+            fail(
+                f"--set: {setting!r} is not SERVICE.FIELD=VALUE (services: {services})",
+                EXIT_BAD_INPUT,
+            )
+        flag = field.replace("_", "-")
+        if value.lower() in ("true", "false"):
+            flags[service].append(f"--{flag}" if value.lower() == "true" else f"--no-{flag}")
+        else:
+            flags[service].append(f"--{flag}={value}")
+    return flags
+
+
+class LogView:
+    """The log lines of all services, one after the other, for people."""
+
+    def __init__(self, console: Console, log_level: str) -> None:
+        """Creates the view.
+
+        Args:
+            console: Where it writes.
+            log_level: Least important level that is shown.
+        """
+        self._console = console
+        self._shown_levels = _LEVELS[_LEVELS.index(log_level) :]
+
+    def say(self, text: str) -> None:
+        """Something about all services."""
+        self._print("skipstone", Text(text))
+
+    def say_ready(self, targets: Mapping[str, str]) -> None:
+        """All services serve."""
+        target = targets["orchestrator"]
+        self._print("skipstone", Text(f"ready: orchestrator at {target}", style="bold"))
+        option = (
+            "" if target.endswith(f":{DEFAULT_PORTS['orchestrator']}") else f" --target {target}"
+        )
+        self.say(f'try: skipstone generate "a large red circle on a white background"{option}')
+
+    def show(self, event: ClusterEvent) -> None:
+        """One event; called from several threads."""
+        match event:
+            case LogLine(service, text, None):
+                self._print(service, Text(text))
+            case LogLine(service, _, fields) if fields is not None:
+                if fields.get("level", "info") in self._shown_levels:
+                    self._print(service, log_text(fields))
+            case ServiceReady(service, target, seconds):
+                text = f"ready at {target} after {seconds_text(seconds)}"
+                self._print(service, Text(text, style="bold"))
+            case ServiceDied(service, code, words, pause_s):
+                then = "stays down" if pause_s is None else f"starts again in {pause_s:g} s"
+                text = f"died with exit code {code}, {then}; the others go on. It said: {words}"
+                self._print(service, Text(text, style="bold red"))
+
+    def _print(self, service: str, text: Text) -> None:
+        head = Text(f"{service:<{_NAME_WIDTH}} | ", style=_COLOURS.get(service, "bold"))
+        self._console.print(head + text, soft_wrap=True)
+
+
+class JsonView:
+    """The same for programs: one JSON object a line."""
+
+    def say(self, text: str) -> None:
+        """Something about all services."""
+        print_json({"service": "skipstone", "event": text})
+
+    def say_ready(self, targets: Mapping[str, str]) -> None:
+        """All services serve."""
+        print_json({"service": "skipstone", "event": "ready", "targets": targets})
+
+    def show(self, event: ClusterEvent) -> None:
+        """One event; called from several threads."""
+        match event:
+            case LogLine(service, text, fields):
+                print_json(fields if fields is not None else {"service": service, "text": text})
+            case ServiceReady():
+                print_json({"event": "service ready", **plain(event)})
+            case ServiceDied():
+                print_json({"event": "service died", **plain(event)})
+
+
+def log_text(fields: Mapping[str, Any]) -> Text:
+    """A log line for people: time, event, then what is special about it."""
+    level = str(fields.get("level", "info"))
+    text = Text(str(fields.get("timestamp", ""))[11:19] + " ", style="dim")
+    text.append(str(fields.get("event", "")), style=_LEVEL_STYLES.get(level, ""))
+    for name, value in fields.items():
+        if name not in _HIDDEN:
+            shown = str(value)[:_ID_WIDTH] if name == "request_id" else str(value)
+            text.append(f" {name}=", style="dim")
+            text.append(shown)
+    if "exception" in fields:
+        text.append(f"\n{fields['exception']}", style="red")
+    return text
