@@ -50,9 +50,7 @@ def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
     total = sum(found.tiers.values())
     tiers = [f"{found.tiers.get(tier, 0)} {tier.value}" for tier in HitTier]
     steps = found.executed_steps + found.skipped_steps
-    saves = (
-        f"{found.saved_count} saved, {found.queued_saves} waiting, {found.dropped_saves} dropped"
-    )
+    waiting = f"{found.queued_saves} waiting, {found.dropped_saves} dropped"
     fallbacks = ", ".join(f"{name} {count}" for name, count in sorted(found.fallbacks.items()))
     return {
         "requests": f"{total}: {', '.join(tiers)}",
