@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 from demo.contact_sheet import contact_sheet
 from demo.outcome import Outcome, Totals
@@ -21,10 +21,14 @@ from demo.prompts import demo_prompts
 from demo.report import report_html
 from demo.sending import Sender
 from skipstone_client import OrchestratorClient
-from skipstone_client.local_cluster import LocalCluster
+from skipstone_client.local_cluster import ClusterError, LocalCluster
 from skipstone_shared.errors import SkipstoneError
 
 OUT = Path("out/demo")
+
+# Unrelated captions of the demo's narrow grammar have a MiniLM cosine of 0.55 in the median and 0.75
+# at the 95th percentile, so the lowest tiers of the published table mean nothing here.
+MIN_SIMILARITY = 0.8
 
 
 def main() -> int:
@@ -34,9 +38,10 @@ def main() -> int:
     OUT.mkdir(parents=True)
     console.print("Starting the five services ...")
     try:
-        with LocalCluster(data_dir=OUT / "data") as cluster:
+        flags = {"orchestrator": ["--min-similarity", str(MIN_SIMILARITY)]}
+        with LocalCluster(OUT / "data", free_ports=True, flags=flags) as cluster:
             outcomes = _send_all(cluster.targets["orchestrator"], console)
-    except SkipstoneError as error:
+    except (ClusterError, SkipstoneError) as error:
         console.print(f"The demo stopped: {error}", style="red")
         return 1
     _write_files(outcomes)
@@ -62,7 +67,8 @@ def _write_files(outcomes: list[Outcome]) -> None:
 
 
 def _table(outcomes: list[Outcome]) -> Table:
-    table = Table("#", "prompt", "tier", "k", "steps run", "seconds", "donor", "picture")
+    prompt = Column("prompt", no_wrap=True, overflow="ellipsis", ratio=1)
+    table = Table("#", prompt, "tier", "k", "steps run", "seconds", "donor", "picture", expand=True)
     numbers = {o.provenance.saved_entry_id: o.number for o in outcomes}
     for outcome in outcomes:
         provenance = outcome.provenance
