@@ -26,8 +26,8 @@ from skipstone_shared.errors import SkipstoneError
 
 OUT = Path("out/demo")
 
-# Unrelated captions of the demo's narrow grammar have a MiniLM cosine of 0.55 in the median and 0.75
-# at the 95th percentile, so the lowest tiers of the published table mean nothing here.
+# Unrelated captions of the demo's narrow grammar have a MiniLM cosine of 0.55 in the median and
+# 0.75 at the 95th percentile, so the lowest tiers of the published table mean nothing here.
 MIN_SIMILARITY = 0.8
 
 
