@@ -12,7 +12,7 @@ Servers of Skipstone allow a ping every 5 s."""
 
 KEEPALIVE_TIMEOUT_S = 5.0
 
-RECONNECT_BACKOFF_S = (0.05, 0.25)
+RECONNECT_BACKOFF_S = (0.05, 0.1)
 """First and longest pause between attempts to connect. gRPC's own 1 to 120 s would keep calls
 failing long after a killed service is back."""
 

@@ -101,7 +101,7 @@ class OrchestratorSettings(ServiceSettings):
     probe_interval_s: float = Field(default=5.0, gt=0.0)
     """Seconds between probes of a service that answers; a failed call probes it at once."""
 
-    sick_probe_interval_s: float = Field(default=0.25, gt=0.0)
+    sick_probe_interval_s: float = Field(default=0.1, gt=0.0)
     """Seconds between probes of a service that does not: how soon its return is noticed."""
 
     save_queue_size: int = Field(default=256, ge=1)

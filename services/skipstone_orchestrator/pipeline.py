@@ -24,7 +24,16 @@ from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_orchestrator.saver import Saver
 from skipstone_orchestrator.served_counts import ServedCounts
 from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
-from skipstone_shared.errors import FailedPrecondition, Unavailable
+from skipstone_shared.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    ResourceExhausted,
+    SkipstoneError,
+    Unavailable,
+)
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import (
@@ -41,6 +50,16 @@ _REUSE_KINDS = {
     ResumeKind.TRAJECTORY: ReuseKind.TRAJECTORY,
     ResumeKind.RENOISE: ReuseKind.RENOISE,
 }
+
+
+_PASSED_ON = (
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+    DeadlineExceeded,
+    Cancelled,
+    Internal,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,6 +146,11 @@ class GenerationPipeline:
             async with aclosing(self._attempts(call, namespace, use, journal)) as events:
                 async for event in events:
                     yield event
+        except _PASSED_ON:
+            raise
+        except SkipstoneError as error:
+            # What a service says of its own data means nothing to the caller of a generation.
+            raise Internal(f"denoise: {error.message}") from error
         finally:
             self._counts.count_fallbacks(journal.fallbacks)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from prometheus_client.registry import Collector
 
 from skipstone_orchestrator.backends import Denoiser, Embedder, EntryIndex, LatentEntries
-from skipstone_orchestrator.breaker import CircuitBreaker, Clock
+from skipstone_orchestrator.breaker import CircuitBreaker, Clock, Monitor
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.donor_search import DonorSearch
@@ -85,11 +85,11 @@ class Orchestrator:
         self._tasks: list[asyncio.Task[None]] = []
         policy = settings.policy()
         guards = Guards(
-            self._guard("embedding", settings.embedding_target, clock),
-            self._guard("vector_index", settings.vector_index_target, clock),
-            self._guard("latent_kv", settings.latent_kv_target, clock),
+            self._guard(CircuitBreaker, "embedding", settings.embedding_target, clock),
+            self._guard(CircuitBreaker, "vector_index", settings.vector_index_target, clock),
+            self._guard(CircuitBreaker, "latent_kv", settings.latent_kv_target, clock),
         )
-        denoise_guard = self._guard("denoise", settings.denoise_target, clock)
+        denoise_guard = self._guard(Monitor, "denoise", settings.denoise_target, clock)
         counts = ServedCounts()
         writer = EntryWriter(
             embedder=backends.embedder,
@@ -193,8 +193,8 @@ class Orchestrator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _guard(self, service: str, target: str, clock: Clock) -> Guard:
-        breaker = CircuitBreaker(
+    def _guard(self, kind: type[CircuitBreaker], service: str, target: str, clock: Clock) -> Guard:
+        breaker = kind(
             service,
             failure_threshold=self._settings.breaker_failures,
             open_period_s=self._settings.breaker_open_s,

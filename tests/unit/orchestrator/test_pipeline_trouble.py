@@ -298,6 +298,25 @@ async def test_a_run_that_fails_midway_passes_its_error_on_and_keeps_nothing(
 
 
 @in_loop
+async def test_an_executor_that_is_back_is_used_at_once_without_waiting_for_a_probe() -> None:
+    async with running_site() as site:
+        site.executor.break_all(GONE, "plan", "get_capabilities")
+        with pytest.raises(Unavailable):
+            await site.events(PROMPT, seed=1)
+        assert state_of(site, "denoise") is BreakerState.OPEN
+        site.executor.trouble.clear()
+        assert (await site.generate(PROMPT, seed=1)).provenance.executed_steps == 10
+
+
+@in_loop
+async def test_an_error_that_generate_does_not_promise_becomes_internal() -> None:
+    async with running_site() as site:
+        site.executor.fail_at_step = (2, DataCorrupt("artifact ends early"))
+        with pytest.raises(Internal, match="artifact ends early"):
+            await site.events(PROMPT, seed=1)
+
+
+@in_loop
 async def test_an_executor_that_changes_its_model_under_every_plan_is_unavailable() -> None:
     async with running_site() as site:
 
