@@ -33,8 +33,10 @@ from skipstone_latent_kv.record_format import (
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
 
-CHUNK_BYTES = (1 << 18) - 16
-"""256 KiB less LMDB's 16-byte page header: exactly 64 pages."""
+CHUNK_BYTES = (1 << 20) - 16
+"""1 MiB less LMDB's 16-byte page header: exactly 256 pages. Measured against 256 KiB under constant
+eviction of sizes from 50 kB to 10 MB: the same 5 % more on disk than in the snapshots, and a read
+of 9.7 MB takes two thirds of the time (each row costs a hand-over of Python's lock)."""
 
 _FORMAT = b"1"
 _STEP = struct.Struct(">I")

@@ -124,7 +124,7 @@ class Model:
         return victims
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(OPERATIONS)
 def test_the_queues_choose_as_a_sorted_list_would(
     operations: list[tuple[str, str, str, int]],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from pydantic import ValidationError
 from tests.contract.latent_store_cases import Write, latents, save
 
@@ -16,6 +19,16 @@ from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_shared.config import resolve_settings
 from skipstone_shared.errors import QuotaExceeded
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A start points the log of the whole process at the stream that this test captures."""
+    handlers, level = list(logging.root.handlers), logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 def start(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:

@@ -1,0 +1,31 @@
+"""The sweeping thread: goes on after an error, ends when told."""
+
+from __future__ import annotations
+
+import threading
+
+from skipstone_latent_kv.sweeper import Sweeper
+from skipstone_shared.errors import ResourceExhausted
+
+
+class FullAtFirst:
+    """A store whose first sweep fails."""
+
+    def __init__(self) -> None:
+        self.sweeps = 0
+        self.swept_twice = threading.Event()
+
+    def sweep(self) -> int:
+        self.sweeps += 1
+        if self.sweeps == 1:
+            raise ResourceExhausted("the disk is full")
+        self.swept_twice.set()
+        return 1
+
+
+def test_a_failed_sweep_is_followed_by_the_next_and_stop_ends_them() -> None:
+    store = FullAtFirst()
+    sweeper = Sweeper(store, interval_s=0.001)
+    assert store.swept_twice.wait(20)
+    sweeper.stop()
+    assert "sweeper" not in {thread.name for thread in threading.enumerate()}
