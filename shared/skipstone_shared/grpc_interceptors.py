@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ class RpcRecord:
     """One rpc from its first to its last moment: becomes one log line and one count."""
 
     def __init__(self, method: str, context: Any, metrics: RpcMetrics | None) -> None:
-        bind_request(read_request_id(context.invocation_metadata()), context.time_remaining())
+        bind_request(read_request_id(context.invocation_metadata()), _timeout_s(context))
         structlog.contextvars.bind_contextvars(rpc=method)
         self._method = method
         self._metrics = metrics
@@ -213,6 +214,15 @@ async def _abort_async(rpc: RpcRecord, error: Exception, context: Any) -> NoRetu
     status = to_grpc_status(rpc.translate(error))
     await context.abort(status.code, status.details, status.trailing_metadata)
     raise AssertionError("abort always raises")
+
+
+def _timeout_s(context: Any) -> float | None:
+    """Returns the seconds left to a call, None when its caller set no deadline.
+
+    A synchronous context then tells centuries, more than any wait takes.
+    """
+    left: float | None = context.time_remaining()
+    return None if left is None or left > threading.TIMEOUT_MAX else left
 
 
 def _code_of(context: Any) -> grpc.StatusCode:

@@ -276,6 +276,12 @@ def test_the_handler_knows_the_request_and_how_long_it_may_take(
     assert fresh_id != "r1"
 
 
+def test_a_call_without_a_deadline_has_none(shell: Shell, behaviour: Behaviour) -> None:
+    with shell(behaviour) as target, connected(target) as channel:
+        _, left = json.loads(channel.unary_unary(f"/{SERVICE}/Call")(b"context"))
+    assert left is None
+
+
 def test_every_rpc_is_one_line_with_code_and_time(shell: Shell, behaviour: Behaviour) -> None:
     with structlog.testing.capture_logs() as logs, shell(behaviour) as target:
         with connected(target) as channel:
