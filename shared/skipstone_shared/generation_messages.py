@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from google.protobuf import duration_pb2
+from google.protobuf.message import Message
 
 from skipstone.generation.v1 import generation_pb2
 from skipstone_shared.errors import InvalidArgument
@@ -126,7 +127,8 @@ def params_from_message(message: generation_pb2.GenerationParams) -> GenerationP
     Raises:
         InvalidArgument: an enum value that is not known or must be set.
     """
-    optional = {name: getattr(message, name) for name in _OPTIONAL_PARAMS if message.HasField(name)}
+    present = _present_fields(message)
+    optional = {name: getattr(message, name) for name in _OPTIONAL_PARAMS if name in present}
     return GenerationParams(
         prompt=message.prompt,
         negative_prompt=message.negative_prompt,
@@ -142,6 +144,10 @@ def params_from_message(message: generation_pb2.GenerationParams) -> GenerationP
         ),
         **optional,
     )
+
+
+def _present_fields(message: Message) -> set[str]:
+    return {field.name for field, _ in message.ListFields()}
 
 
 def _reference_from_message(message: generation_pb2.ReferenceInput) -> ReferenceInput:
@@ -185,8 +191,9 @@ def block_cache_from_message(message: generation_pb2.BlockCacheConfig) -> BlockC
             field="block_cache.secondary.secondary",
             allowed="unset",
         )
+    present = _present_fields(message)
     values: dict[str, Any] = {
-        name: getattr(message, name) for name in _OPTIONAL_BLOCK_CACHE if message.HasField(name)
+        name: getattr(message, name) for name in _OPTIONAL_BLOCK_CACHE if name in present
     }
     for name, kind in _ENUM_BLOCK_CACHE.items():
         values[name] = enum_from_message(kind, getattr(message, name), f"block_cache.{name}")

@@ -77,7 +77,7 @@ def array_bytes(array: Array) -> memoryview:
     contiguous = np.ascontiguousarray(array, dtype=DType.of(array).numpy)
     # A scalar becomes one-dimensional; its bytes are the same. uint8 because the buffer protocol
     # knows no bfloat16.
-    return memoryview(contiguous.reshape(-1).view(np.uint8))
+    return contiguous.reshape(-1).view(np.uint8).data
 
 
 def array_from_bytes(data: bytes | bytearray | memoryview, spec: TensorSpec) -> Array:
@@ -123,7 +123,7 @@ def is_finite(array: Array) -> bool:
     """Whether no element is NaN or infinite; integers always are finite."""
     if not DType.of(array).is_floating:
         return True
-    return bool(np.isfinite(array.astype(np.float32, copy=False)).all())
+    return bool(np.isfinite(array).all())
 
 
 def vector_bytes(vector: npt.NDArray[np.float32]) -> bytes:
