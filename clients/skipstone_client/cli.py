@@ -16,10 +16,11 @@ def app() -> None:
     try:
         from skipstone_client.cli_commands import build_app
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        package = (error.name or "").partition(".")[0]
+        if package not in _NEEDED:
             raise
         sys.stderr.write(
-            f"skipstone: the command line needs the package {error.name}; "
+            f"skipstone: the command line needs the package {package}; "
             "install it with: pip install 'skipstone[cli]'\n"
         )
         raise SystemExit(1) from None

@@ -57,6 +57,7 @@ from skipstone_shared.orchestration import (
     ReuseKind,
 )
 
+_STAGES = ("build_query", "lookup", "rerank", "resume", "denoise", "decode", "save", "total")
 _STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", HitTier.MISS: "bold"}
 
 
@@ -188,7 +189,9 @@ def provenance_facts(provenance: Provenance) -> dict[str, str | Text]:
     """A provenance for people, one row per question."""
     tier = Text(provenance.tier.value, style=_STYLES[provenance.tier])
     tier.append(f" ({provenance.reason})", style="not bold dim")
-    stages = [f"{name} {seconds_text(s)}" for name, s in provenance.stage_times_s.items()]
+    # They travel in a map, which has no order.
+    times = sorted(provenance.stage_times_s.items(), key=lambda item: _place_of_stage(item[0]))
+    stages = [f"{name} {seconds_text(seconds)}" for name, seconds in times]
     rows: dict[str, str | Text] = {
         "tier": tier,
         "steps": _steps_text(provenance),
@@ -206,6 +209,10 @@ def provenance_facts(provenance: Provenance) -> dict[str, str | Text]:
     for step, reason in provenance.snapshot_failures.items():
         rows[f"snapshot {step}"] = Text(f"not stored: {reason}", style="yellow")
     return rows
+
+
+def _place_of_stage(name: str) -> tuple[int, str]:
+    return (_STAGES.index(name) if name in _STAGES else _STAGES.index("total"), name)
 
 
 def _steps_text(provenance: Provenance) -> str:
