@@ -24,7 +24,8 @@ def load_encoder(settings: EmbeddingSettings) -> BatchingEncoder:
 
 def _load_model(settings: EmbeddingSettings) -> Encoder:
     is_minilm = settings.model == MINILM
-    # Before torch is imported, which takes seconds: a missing model is told at once.
+    # Each step before the next import: torch and transformers take seconds, and a missing model or
+    # device is told at once.
     files = (
         find_minilm()
         if is_minilm
@@ -34,6 +35,9 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
     )
     import torch
 
+    from skipstone_embedding.devices import find_device
+
+    find_device(settings.device)
     from skipstone_embedding.minilm_encoder import load_minilm
     from skipstone_embedding.transformers_encoder import EncoderOptions, TransformersEncoder
 

@@ -11,6 +11,7 @@ import torch
 import transformers
 import xxhash
 
+from skipstone_embedding.devices import find_device
 from skipstone_embedding.input_rules import checked_text
 from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
@@ -75,7 +76,7 @@ class TransformersEncoder:
             FailedPrecondition: The model or the device cannot be used.
         """
         self._options = options or EncoderOptions()
-        self._device = _find_device(self._options.device)
+        self._device = find_device(self._options.device)
         try:
             model, tokenizer, max_tokens = _load(files, self._options)
             self._model = model.to(self._device).eval()
@@ -185,16 +186,6 @@ def _load(files: ModelFiles, options: EncoderOptions) -> tuple[torch.nn.Module, 
     limits.append(options.max_tokens or _DEFAULT_MAX_TOKENS)
     max_tokens = min(limit for limit in limits if limit)
     return model, tokenizer, max_tokens
-
-
-def _find_device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise FailedPrecondition(f"device {name} cannot be used: {reason}") from error
-    return device
 
 
 def _model_id(files: ModelFiles, options: EncoderOptions, max_tokens: int) -> str:
