@@ -232,7 +232,9 @@ class DiffusersEngine:
                 clock=self._clock,
             )
             try:
-                return run.execute(self._settings.snapshot_wait_ms / 1000)
+                # A store that has already cost its time on the read costs less at the end.
+                lost_s = start.read_time_s if start.refusal_reason else 0.0
+                return run.execute(max(0.0, self._settings.snapshot_wait_ms / 1000 - lost_s))
             except BaseException:
                 if recorder is not None:
                     recorder.abandon()

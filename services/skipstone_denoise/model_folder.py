@@ -28,22 +28,38 @@ def check_model(model: str, revision: str, *, allow_download: bool) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    try:
-        index = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise ModelUnusable(
-            f"model {folder} has no readable model_index.json ({problem}); "
-            "give the folder of a diffusers pipeline"
-        ) from None
+    index = _read_json(folder / "model_index.json")
     if not isinstance(index, dict) or "_class_name" not in index:
         raise ModelUnusable(f"model {folder}: model_index.json names no pipeline class")
     for name, value in index.items():
         is_component = isinstance(value, list) and len(value) == 2 and value[0] is not None
-        if is_component and not name.startswith("_") and not (folder / name).is_dir():
-            raise ModelUnusable(f"model {folder} is incomplete: its folder {name} is missing")
-    for path in sorted(folder.rglob("*.safetensors")):
+        if is_component and not name.startswith("_"):
+            _check_component(folder / name)
+
+
+def _check_component(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ModelUnusable(
+            f"model {folder.parent} is incomplete: its folder {folder.name} is missing"
+        )
+    for path in sorted(folder.glob("*.json")):
+        _read_json(path)
+    weights = sorted(folder.glob("*.safetensors"))
+    # Only what has weights has a config.json; a scheduler's or tokenizer's is called otherwise.
+    if (folder / "config.json").exists() and not weights:
+        raise ModelUnusable(f"{folder} has no weights in safetensors format; copy the model again")
+    for path in weights:
         _check_weights(path)
+
+
+def _read_json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise ModelUnusable(
+            f"{path} cannot be read ({problem}); give the folder of a diffusers pipeline"
+        ) from None
 
 
 def _check_weights(path: Path) -> None:

@@ -140,7 +140,7 @@ def _default_size(pipeline: Any) -> int:
 def _largest_size(pipeline: Any) -> int:
     """The size that a table of absolute positions covers; unbounded without one."""
     sizes = [
-        module.config["pos_embed_max_size"]  # type: ignore[index]
+        int(module.config["pos_embed_max_size"])  # type: ignore[index]
         for module in denoisers(pipeline).values()
         if module.config.get("pos_embed_max_size")  # type: ignore[union-attr, operator]
     ]

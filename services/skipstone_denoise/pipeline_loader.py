@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import diffusers
 import torch
-from diffusers import DiffusionPipeline
+import transformers
 
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.pipeline_call import HOOKED_METHODS
@@ -28,11 +29,14 @@ def load_pipeline(
     Raises:
         ModelUnusable: it cannot be loaded; the message is one sentence.
     """
+    # Progress bars would break the one-line-per-event log.
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
     try:
-        pipeline = DiffusionPipeline.from_pretrained(
+        pipeline = diffusers.DiffusionPipeline.from_pretrained(
             model,
             revision=revision or None,
-            torch_dtype=getattr(torch, dtype),
+            dtype=getattr(torch, dtype),
             use_safetensors=True,
             local_files_only=not allow_download,
             trust_remote_code=False,

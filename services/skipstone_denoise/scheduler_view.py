@@ -59,7 +59,8 @@ class SchedulerView:
         if hasattr(scheduler, "set_begin_index"):
             own["set_begin_index"] = self._set_begin_index
 
-    @property
+    # isinstance only reads it, so read-only is enough.
+    @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The scheduler's own class, for pipelines that ask with isinstance."""
         return type(self.__dict__["_scheduler"])

@@ -29,7 +29,19 @@ from transformers import (
     UMT5EncoderModel,
 )
 
-WORDS = ("[PAD]", "[UNK]", "[BOS]", "a", "red", "blue", "green", "circle", "square", "picture", "small")
+WORDS = (
+    "[PAD]",
+    "[UNK]",
+    "[BOS]",
+    "a",
+    "red",
+    "blue",
+    "green",
+    "circle",
+    "square",
+    "picture",
+    "small",
+)
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
@@ -122,9 +134,7 @@ def pixart_pipeline(scheduler: Any = None, seed: int = 0) -> PixArtSigmaPipeline
     )
     _awake(transformer)
     encoder = T5EncoderModel(
-        T5Config(
-            vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2
-        )
+        T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     )
     return PixArtSigmaPipeline(
         tokenizer=tiny_tokenizer(),
