@@ -226,7 +226,7 @@ class EntryTable:
             return found.queue.take(self.get, keep) if found else None
 
     def requeue(self, state: EntryState) -> None:
-        """Makes an entry a candidate for eviction again."""
+        """Makes an entry that ``take_oldest`` took a candidate again."""
         with self._lock:
             self._enqueue(state)
 
@@ -245,12 +245,14 @@ class EntryTable:
     def _replace(self, key: EntryKey, state: EntryState | None) -> None:
         namespace = self._namespaces.setdefault(key[0], _Namespace())
         self._total_bytes += namespace.replace(key[1], state)
-        if state is not None:
+        if state is not None and state.is_evictable:
             self._enqueue(state)
-        elif not namespace.states:
+        else:
+            self._queue.discard(key)
+            namespace.queue.discard(key)
+        if not namespace.states:
             del self._namespaces[key[0]]
 
     def _enqueue(self, state: EntryState) -> None:
-        if state.is_evictable:
-            self._queue.offer(state.key, state.last_use)
-            self._namespaces[state.namespace].queue.offer(state.key, state.last_use)
+        self._queue.offer(state.key, state.last_use)
+        self._namespaces[state.namespace].queue.offer(state.key, state.last_use)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EvictionQueue:
-    """Entries by last use, oldest first.
+    """Evictable entries by last use, oldest first.
 
     A lazy heap: a read does not move the entry (that would cost every read a reordering); instead
     ``take`` puts back what was used since it was queued. Not thread-safe; its table locks.
@@ -22,18 +22,31 @@ class EvictionQueue:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, EntryKey]] = []
-        self._queued: set[EntryKey] = set()
+        self._queued: dict[EntryKey, int] = {}
+
+    def __len__(self) -> int:
+        """Places in memory, those left behind included."""
+        return len(self._heap)
 
     def offer(self, key: EntryKey, last_use: int) -> None:
         """Queues an entry unless it is queued already."""
         if key not in self._queued:
-            self._queued.add(key)
+            self._queued[key] = last_use
             heapq.heappush(self._heap, (last_use, key))
+
+    def discard(self, key: EntryKey) -> None:
+        """Takes an entry out, if it is in."""
+        self._queued.pop(key, None)
+        # Its place in the heap is left behind; without this a store that never fills up would
+        # collect one of every entry that it ever had.
+        if len(self._heap) > 2 * len(self._queued) + 64:
+            self._heap = [(last_use, key) for key, last_use in self._queued.items()]
+            heapq.heapify(self._heap)
 
     def take(
         self, find: Callable[[EntryKey], EntryState | None], keep: EntryKey
     ) -> EntryState | None:
-        """Takes out the evictable entry that was unused longest.
+        """Takes out the entry that was unused longest.
 
         Args:
             find: The present state of an entry.
@@ -42,24 +55,23 @@ class EvictionQueue:
         Returns:
             The entry; None when none may go.
         """
-        kept = False
-        try:
-            while self._heap:
-                last_use, key = heapq.heappop(self._heap)
-                self._queued.discard(key)
-                state = find(key)
-                if state is None or not state.is_evictable:
-                    continue  # It is offered again when it comes back or is unpinned.
-                if key == keep:
-                    kept = True
-                elif state.last_use > last_use:
-                    self.offer(key, state.last_use)
-                else:
-                    return state
-            return None
-        finally:
-            if kept and (state := find(keep)) is not None:
-                self.offer(keep, state.last_use)
+        kept: EntryState | None = None
+        taken: EntryState | None = None
+        while self._heap and taken is None:
+            last_use, key = heapq.heappop(self._heap)
+            if self._queued.get(key) != last_use:
+                continue  # A place left behind.
+            del self._queued[key]
+            state = find(key)
+            if key == keep:
+                kept = state
+            elif state is not None and state.last_use > last_use:
+                self.offer(key, state.last_use)
+            else:
+                taken = state
+        if kept is not None:
+            self.offer(keep, kept.last_use)
+        return taken
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,10 +86,23 @@ class Quotas:
     total_bytes: int = 0
     namespace_bytes: int = 0
 
-    @property
-    def largest_value(self) -> int:
-        """Bytes of the largest entry that fits; 0 for no bound."""
-        return min((q for q in (self.total_bytes, self.namespace_bytes) if q), default=0)
+    def largest_snapshot(self, limit: int) -> int:
+        """Bytes of the largest snapshot that fits, at most ``limit``."""
+        return min(q for q in (self.total_bytes, self.namespace_bytes, limit) if q)
+
+    def check_fits(self, size_bytes: int) -> None:
+        """Refuses what no eviction makes room for, before any of its bytes are received.
+
+        Raises:
+            QuotaExceeded: the snapshot alone exceeds a quota.
+        """
+        if size_bytes > self.largest_snapshot(size_bytes):
+            raise QuotaExceeded(
+                f"a snapshot of {size_bytes} bytes exceeds a quota "
+                f"(total {self.total_bytes}, namespace {self.namespace_bytes}; 0: none)",
+                field="size_bytes",
+                allowed=f"up to {self.largest_snapshot(size_bytes)}",
+            )
 
 
 def make_room(table: EntryTable, quotas: Quotas, key: EntryKey, growth: int) -> list[EntryState]:

@@ -77,7 +77,7 @@ class LmdbStore:
         self._clock = clock
         self._capabilities = StoreCapabilities(
             engine="lmdb",
-            max_snapshot_bytes=max_snapshot_bytes,
+            max_snapshot_bytes=quotas.largest_snapshot(max_snapshot_bytes),
             durability="process" if durability == "none" else "power",
         )
         self._closed = False
@@ -103,6 +103,7 @@ class LmdbStore:
     ) -> LatentRef:
         """See ``LatentStore``."""
         key = checked_namespace(namespace), metadata.entry_id
+        self._quotas.check_fits(size_bytes)
         lease_s = incoming.check_header(metadata, size_bytes, lease_s, self._capabilities)
         received = memoryview(incoming.receive(metadata, data, size_bytes, xxh3_64))
 

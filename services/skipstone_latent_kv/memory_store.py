@@ -55,7 +55,11 @@ class MemoryStore:
         self._quotas = quotas
         self._ttl_s = ttl_s
         self._clock = clock
-        self._capabilities = StoreCapabilities("memory", max_snapshot_bytes, "none")
+        self._capabilities = StoreCapabilities(
+            engine="memory",
+            max_snapshot_bytes=quotas.largest_snapshot(max_snapshot_bytes),
+            durability="none",
+        )
         self._lock = threading.RLock()
         self._table = EntryTable()
         self._log = EvictionLog(event_history)
@@ -75,6 +79,7 @@ class MemoryStore:
     ) -> LatentRef:
         """See ``LatentStore``."""
         key = checked_namespace(namespace), metadata.entry_id
+        self._quotas.check_fits(size_bytes)
         lease_s = incoming.check_header(metadata, size_bytes, lease_s, self._capabilities)
         received = incoming.receive(metadata, data, size_bytes, xxh3_64)
         ref = reference(key[0], metadata, xxh3_64)

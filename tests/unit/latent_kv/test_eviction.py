@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
-from skipstone_latent_kv.eviction import Quotas, make_room
+from skipstone_latent_kv.eviction import EvictionQueue, Quotas, make_room
 from skipstone_shared.errors import QuotaExceeded
 
 
@@ -76,6 +76,15 @@ def test_a_touch_of_an_entry_that_has_gone_is_ignored() -> None:
     table.touch(("n", "a"), 6.0)
     assert table.take_touched() == []
     assert table.get(("n", "a")) is None
+
+
+def test_entries_that_went_without_an_eviction_leave_nothing_behind() -> None:
+    """A store below its quota never takes from its queues; they must not grow for ever."""
+    queue = EvictionQueue()
+    for number in range(10_000):
+        queue.offer(("n", str(number)), number)
+        queue.discard(("n", str(number)))
+    assert len(queue) < 100
 
 
 OPERATIONS = st.lists(

@@ -18,7 +18,7 @@ from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_shared.config import resolve_settings
-from skipstone_shared.errors import QuotaExceeded
+from skipstone_shared.errors import InvalidArgument, QuotaExceeded
 
 
 @pytest.fixture(autouse=True)
@@ -91,21 +91,23 @@ def test_settings_reach_the_store(tmp_path: Path, engine: str) -> None:
         "SKIPSTONE_LATENT_KV_STORE": engine,
         "SKIPSTONE_LATENT_KV_DATA_DIR": str(tmp_path),
         "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
-        "SKIPSTONE_LATENT_KV_NAMESPACE_QUOTA_BYTES": "2048",
-        "SKIPSTONE_LATENT_KV_MAX_SNAPSHOT_BYTES": "10000",
+        "SKIPSTONE_LATENT_KV_NAMESPACE_QUOTA_BYTES": "3000",
+        "SKIPSTONE_LATENT_KV_MAX_SNAPSHOT_BYTES": "2048",
     }
     settings, _ = resolve_settings(LatentKVSettings, [], environ)
     store = open_store(settings)
     assert isinstance(store, LmdbStore if engine == "lmdb" else MemoryStore)
     capabilities = store.get_capabilities()
-    assert capabilities.max_snapshot_bytes == 10_000
+    assert capabilities.max_snapshot_bytes == 2048
     assert capabilities.durability == ("power" if engine == "lmdb" else "none")
-    assert store.get_stats("").quota_bytes == 2048
+    assert store.get_stats("").quota_bytes == 3000
     for namespace in ("a", "b", "c"):
         save(store, "entry", latents(size_bytes=2048), namespace=namespace)
     assert [store.get_stats(name).size_bytes for name in ("a", "b", "c")] == [0, 2048, 2048]
+    with pytest.raises(InvalidArgument):
+        Write.of("entry", latents(size_bytes=2050)).to(store)
     with pytest.raises(QuotaExceeded):
-        Write.of("entry", latents(size_bytes=4096)).to(store)
+        Write.of("entry", latents(size_bytes=3002)).to(store)
     store.close()
 
 
