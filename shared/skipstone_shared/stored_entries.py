@@ -99,7 +99,7 @@ class StoreStats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreCapabilities:
-    """Engine and limits of a store; ``durability`` is what a write survives: process or power."""
+    """Engine and limits; ``durability`` is what a write survives: process, power or none."""
 
     engine: str
     max_snapshot_bytes: int

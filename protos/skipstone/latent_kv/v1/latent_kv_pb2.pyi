@@ -194,7 +194,9 @@ class GetCapabilitiesResponse(_message.Message):
     max_batch_size: _builtins.int
     """Largest number of ids in one call."""
     durability: _builtins.str
-    """What an acknowledged write survives: "process" (kill) or "power" (loss of power)."""
+    """What an acknowledged write survives: "process" (kill), "power" (loss of power), or "none" (a
+    store in memory).
+    """
     @_builtins.property
     def min_lease(self) -> _duration_pb2.Duration:
         """Shortest lease."""
