@@ -22,6 +22,13 @@ from skipstone_shared.structured_logging import get_logger
 
 Result = Embedding | SkipstoneError
 
+_MAX_BATCH_BYTES = 16_384
+"""Text in one batch, about 4,000 tokens: a second or two on a CPU core. It bounds how long a caller
+waits behind others' long texts, and how long a computation goes on after its caller gave up."""
+
+_MAX_INPUT_BYTES = 2_048
+"""What one input counts for at most: models read about 256 to 512 tokens and ignore the rest."""
+
 
 class BatchingEncoder:
     """An `Encoder` that gathers calls and passes them on in batches, from one thread of its own.
@@ -121,9 +128,14 @@ class BatchingEncoder:
         instruction = self._queue[0].instruction
         batch: list[_Item] = []
         left: deque[_Item] = deque()
+        room = _MAX_BATCH_BYTES
         for item in self._queue:
-            fits = item.instruction == instruction and len(batch) < self._max_batch_size
-            (batch if fits else left).append(item)
+            fits = len(batch) < self._max_batch_size and item.size_bytes <= room
+            if fits and item.instruction == instruction:
+                batch.append(item)
+                room -= item.size_bytes
+            else:
+                left.append(item)
         self._queue = left
         return batch
 
@@ -166,3 +178,9 @@ class _Item:
     input: EmbeddingInput
     instruction: str
     arrived: float
+
+    @property
+    def size_bytes(self) -> int:
+        """What it adds to a batch; a picture counts as a long text."""
+        size = len(self.input.text) if self.input.kind == "text" else _MAX_INPUT_BYTES
+        return min(size, _MAX_INPUT_BYTES)

@@ -137,6 +137,20 @@ def test_a_batch_is_never_larger_than_its_limit(
     assert encoder.get_capabilities().max_batch_size == 4
 
 
+def test_a_batch_holds_few_long_texts(
+    batching: MakeBatching, model: LengthEncoder, pool: ThreadPoolExecutor
+) -> None:
+    """So that a caller with a short text does not wait for all of them."""
+    encoder = batching(batch=64)
+    first = occupy(encoder, model, pool)
+    long = pool.submit(encoder.encode, texts(*["x" * 20_000] * 20))
+    wait_for_queue(encoder, 20)
+    model.gate.set()
+    assert lengths(long.result(TIMEOUT_S)) == [20_000] * 20
+    first.result(TIMEOUT_S)
+    assert [len(batch) for _, batch in model.batches] == [1, 8, 8, 4]
+
+
 def test_a_full_batch_does_not_wait_for_more(batching: MakeBatching) -> None:
     assert lengths(batching(batch=2, wait_s=FOREVER_S).encode(texts("a", "b"))) == [1, 1]
 
