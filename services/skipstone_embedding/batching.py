@@ -22,11 +22,11 @@ from skipstone_shared.structured_logging import get_logger
 
 Result = Embedding | SkipstoneError
 
-_MAX_BATCH_BYTES = 16_384
-"""Text in one batch, about 4,000 tokens: a second or two on a CPU core. It bounds how long a caller
+_MAX_BATCH_LENGTH = 16_384
+"""Characters in one batch, about 4,000 tokens: a second or two on a CPU core. It bounds how long a caller
 waits behind others' long texts, and how long a computation goes on after its caller gave up."""
 
-_MAX_INPUT_BYTES = 2_048
+_MAX_INPUT_LENGTH = 2_048
 """What one input counts for at most: models read about 256 to 512 tokens and ignore the rest."""
 
 
@@ -128,12 +128,12 @@ class BatchingEncoder:
         instruction = self._queue[0].instruction
         batch: list[_Item] = []
         left: deque[_Item] = deque()
-        room = _MAX_BATCH_BYTES
+        room = _MAX_BATCH_LENGTH
         for item in self._queue:
-            fits = len(batch) < self._max_batch_size and item.size_bytes <= room
+            fits = len(batch) < self._max_batch_size and item.length <= room
             if fits and item.instruction == instruction:
                 batch.append(item)
-                room -= item.size_bytes
+                room -= item.length
             else:
                 left.append(item)
         self._queue = left
@@ -180,7 +180,7 @@ class _Item:
     arrived: float
 
     @property
-    def size_bytes(self) -> int:
-        """What it adds to a batch; a picture counts as a long text."""
-        size = len(self.input.text) if self.input.kind == "text" else _MAX_INPUT_BYTES
-        return min(size, _MAX_INPUT_BYTES)
+    def length(self) -> int:
+        """Characters it adds to a batch; a picture counts as a long text."""
+        is_text = self.input.kind == "text"
+        return min(len(self.input.text), _MAX_INPUT_LENGTH) if is_text else _MAX_INPUT_LENGTH
