@@ -119,13 +119,12 @@ class DenoiseRun(CallHooks):
         """
         try:
             output = self._call()
-            if self._wants_artifact:
-                artifact = encode_artifact(output)
         finally:
             if self._decoding:
                 self._model.decoder_lock.release()
+        artifact = encode_artifact(output) if self._wants_artifact else None
         decode_ended = self._clock()
-        if self._wants_artifact:
+        if artifact is not None:
             if self._recorder is not None:
                 self._recorder.stop_telling()
             self._emit(artifact)
