@@ -16,9 +16,10 @@ from skipstone_client.cli_output import (
     TimeoutOption,
     bytes_text,
     errors_in_one_line,
-    facts,
+    print_facts,
     print_json,
     stdout,
+    table_of,
     time_text,
 )
 from skipstone_client.orchestrator import OrchestratorClient
@@ -64,17 +65,16 @@ def show_entry(
         print_json(entry)
         return
     console = stdout()
-    console.print(
-        facts(
-            {
-                "entry": entry.entry_id,
-                "prompt": entry.prompt,
-                "seed": str(entry.seed),
-                "depth": str(entry.depth),
-                "saved": time_text(entry.create_time),
-                "compatibility": entry.compatibility_key,
-            }
-        )
+    print_facts(
+        console,
+        {
+            "entry": entry.entry_id,
+            "prompt": entry.prompt,
+            "seed": str(entry.seed),
+            "depth": str(entry.depth),
+            "saved": time_text(entry.create_time),
+            "compatibility": entry.compatibility_key,
+        },
     )
     console.print()
     console.print(_snapshots_table(entry.snapshots))
@@ -113,29 +113,27 @@ def _fetch(client: OrchestratorClient, namespace: str, limit: int) -> tuple[list
 
 
 def _entries_table(entries: list[Entry]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("entry", no_wrap=True)
-    table.add_column("saved", no_wrap=True)
-    table.add_column("seed", justify="right", no_wrap=True)
-    table.add_column("steps", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("prompt", overflow="ellipsis", no_wrap=True)
-    for entry in entries:
-        table.add_row(
+    rows = [
+        (
             entry.entry_id,
             time_text(entry.create_time),
             str(entry.seed),
-            ",".join(str(ref.step_index) for ref in entry.snapshots),
             bytes_text(sum(ref.size_bytes for ref in entry.snapshots)),
-            Text(entry.prompt),
         )
+        for entry in entries
+    ]
+    table = table_of("entry", "saved", "seed", "size")
+    # An id that is cut cannot be shown or deleted; a prompt may be.
+    for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
+        column.min_width = max(map(len, cells))
+    table.add_column("prompt", overflow="ellipsis", no_wrap=True)
+    for row, entry in zip(rows, entries, strict=True):
+        table.add_row(*row, Text(entry.prompt))
     return table
 
 
 def _snapshots_table(snapshots: tuple[LatentRef, ...]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("step", "sigma", "shape", "dtype", "size", "checksum"):
-        table.add_column(column, no_wrap=True)
+    table = table_of("step", "sigma", "shape", "dtype", "size", "checksum")
     for ref in snapshots:
         spec = ref.spec
         table.add_row(

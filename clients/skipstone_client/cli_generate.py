@@ -30,9 +30,9 @@ from skipstone_client.cli_output import (
     TimeoutOption,
     bytes_text,
     errors_in_one_line,
-    facts,
     fail,
     plain,
+    print_facts,
     print_json,
     seconds_text,
     share_text,
@@ -124,7 +124,7 @@ def generate(
     if as_json:
         print_json({"out": str(out), **plain(result)})
         return
-    stdout().print(facts({**_picture_facts(out, result), **provenance_facts(result.provenance)}))
+    print_facts(stdout(), _picture_facts(out, result) | provenance_facts(result.provenance))
 
 
 def _check_out(out: Path) -> None:

@@ -24,6 +24,8 @@ EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
+_WIDTH_OF_FILES = 1000
+
 DEFAULT_TARGET = default_target(ORCHESTRATOR.name)
 
 TargetOption = Annotated[
@@ -78,20 +80,26 @@ def plain(value: Any) -> Any:
     return value
 
 
-def facts(rows: Mapping[str, str | Text]) -> Table:
-    """Names and values as two columns; empty values are left out."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+def print_facts(console: Console, rows: Mapping[str, str | Text]) -> None:
+    """Prints names and values, one pair a line; pairs without a value are left out."""
+    width = max(map(len, rows))
     for name, value in rows.items():
         if value:
-            table.add_row(name, value if isinstance(value, Text) else Text(value))
-    return table
+            line = Text().append(f"{name:<{width}}  ", style="dim")
+            console.print(line.append(value), soft_wrap=True)
 
 
 def stdout() -> Console:
-    """Where answers go."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    """Where answers go: as wide as the terminal, and never cut when it is none."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+
+
+def table_of(*columns: str) -> Table:
+    """A plain table; its cells are not cut, but for those of columns that allow it."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
 
 
 def seconds_text(seconds: float) -> str:
@@ -115,7 +123,7 @@ def time_text(seconds_since_epoch: float) -> str:
     """A point in time in the local time zone; empty when it is not known."""
     if not seconds_since_epoch:
         return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds_since_epoch))
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds_since_epoch))
 
 
 def share_text(part: int, whole: int) -> str:

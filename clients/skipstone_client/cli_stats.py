@@ -13,10 +13,11 @@ from skipstone_client.cli_output import (
     TimeoutOption,
     bytes_text,
     errors_in_one_line,
-    facts,
+    print_facts,
     print_json,
     share_text,
     stdout,
+    table_of,
 )
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.orchestration import BreakerState, HitTier, OrchestratorStats, ServiceState
@@ -41,7 +42,7 @@ def stats(
         print_json(found)
         return
     console = stdout()
-    console.print(facts(_served_facts(found)))
+    print_facts(console, _served_facts(found))
     console.print()
     console.print(_services_table(found.services))
 
@@ -64,9 +65,8 @@ def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
 
 
 def _services_table(services: tuple[ServiceState, ...]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("service", "target", "breaker", "last error"):
-        table.add_column(column, overflow="fold")
+    table = table_of("service", "target", "breaker")
+    table.add_column("last error", overflow="fold")
     for state in services:
         breaker = Text(state.breaker.value, style=_BREAKER_STYLES[state.breaker])
         table.add_row(state.service, state.target, breaker, Text(state.last_error))

@@ -179,7 +179,7 @@ class LogView:
             case LogLine(service, text, None):
                 self._print(service, Text(text))
             case LogLine(service, _, fields) if fields is not None:
-                if fields.get("level", "info") in self._shown_levels:
+                if self._is_shown(fields):
                     self._print(service, log_text(fields))
             case ServiceReady(service, target, seconds):
                 text = f"ready at {target} after {seconds_text(seconds)}"
@@ -189,9 +189,16 @@ class LogView:
                 text = f"died with exit code {code}, {then}; the others go on. It said: {words}"
                 self._print(service, Text(text, style="bold red"))
 
+    def _is_shown(self, fields: Mapping[str, Any]) -> bool:
+        # The orchestrator asks every service every few seconds whether it is there.
+        if _method(fields) == "GetCapabilities" and fields.get("code") == "OK":
+            return "debug" in self._shown_levels
+        return fields.get("level", "info") in self._shown_levels
+
     def _print(self, service: str, text: Text) -> None:
-        head = Text(f"{service:<{_NAME_WIDTH}} | ", style=_COLOURS.get(service, "bold"))
-        self._console.print(head + text, soft_wrap=True)
+        # Appended, since a style given to the first Text would colour the whole line.
+        line = Text().append(f"{service:<{_NAME_WIDTH}} | ", style=_COLOURS.get(service, "bold"))
+        self._console.print(line.append_text(text), soft_wrap=True)
 
 
 class JsonView:
@@ -218,14 +225,25 @@ class JsonView:
 
 def log_text(fields: Mapping[str, Any]) -> Text:
     """A log line for people: time, event, then what is special about it."""
-    level = str(fields.get("level", "info"))
-    text = Text(str(fields.get("timestamp", ""))[11:19] + " ", style="dim")
-    text.append(str(fields.get("event", "")), style=_LEVEL_STYLES.get(level, ""))
-    for name, value in fields.items():
+    style = _LEVEL_STYLES.get(str(fields.get("level", "info")), "")
+    text = Text().append(str(fields.get("timestamp", ""))[11:19] + " ", style="dim")
+    method = _method(fields)
+    if fields.get("event") == "rpc" and method:
+        took = f"{fields.get('duration_ms', 0):.0f} ms"
+        text.append(f"{method} {fields.get('code')} in {took}", style=style)
+        rest = {k: v for k, v in fields.items() if k not in ("rpc", "code", "duration_ms")}
+    else:
+        text.append(str(fields.get("event", "")), style=style)
+        rest = dict(fields)
+    for name, value in rest.items():
         if name not in _HIDDEN:
             shown = str(value)[:_ID_WIDTH] if name == "request_id" else str(value)
-            text.append(f" {name}=", style="dim")
-            text.append(shown)
+            text.append(f" {name}=", style="dim").append(shown)
     if "exception" in fields:
         text.append(f"\n{fields['exception']}", style="red")
     return text
+
+
+def _method(fields: Mapping[str, Any]) -> str:
+    """The rpc a line is about, without its service; empty when it is about none."""
+    return str(fields.get("rpc", "")).rpartition("/")[2]

@@ -319,15 +319,19 @@ def test_log_lines_are_shown_for_people_with_their_service():
                 level="info",
                 event="rpc",
                 service="latent_kv",
+                rpc="/skipstone.latent_kv.v1.LatentKV/WriteLatent",
                 request_id="0123456789abcdef",
                 code="OK",
+                duration_ms=12.3,
             ),
             LogLine("denoise", "plain [words]", None),
             ServiceReady("embedding", "127.0.0.1:1", 2.5),
             ServiceDied("embedding", -9, "Killed", 0.5),
         ]
     ).splitlines()
-    assert text[0].rstrip() == "latent_kv    | 17:22:08 rpc request_id=01234567 code=OK"
+    assert text[0].rstrip() == (
+        "latent_kv    | 17:22:08 WriteLatent OK in 12 ms request_id=01234567"
+    )
     assert text[1].rstrip() == "denoise      | plain [words]"
     assert "ready at 127.0.0.1:1 after 2.5 s" in text[2]
     assert "died with exit code -9, starts again in 0.5 s" in text[3]
@@ -337,6 +341,15 @@ def test_lines_below_the_level_that_was_asked_for_are_not_shown():
     lines = [line(level="info", event="fine"), line(level="error", event="broken")]
     assert "fine" not in shown(lines, "warning")
     assert "broken" in shown(lines, "warning")
+
+
+def test_probes_that_went_well_do_not_flood_the_view():
+    rpc = "/skipstone.latent_kv.v1.LatentKV/GetCapabilities"
+    probe = line(level="info", event="rpc", rpc=rpc, code="OK", duration_ms=0.1)
+    failed = line(level="info", event="rpc", rpc=rpc, code="UNAVAILABLE", duration_ms=0.1)
+    assert shown([probe]) == ""
+    assert "GetCapabilities UNAVAILABLE" in shown([failed])
+    assert "GetCapabilities OK" in shown([probe], "debug")
 
 
 def test_a_traceback_is_shown_under_its_line():
