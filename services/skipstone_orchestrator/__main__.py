@@ -16,6 +16,7 @@ from skipstone_client.aio import (
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.gate import SimilarityGate
 from skipstone_orchestrator.server import mounted
+from skipstone_orchestrator.tcp_knock import TcpKnock
 from skipstone_orchestrator.wiring import Backends, Orchestrator
 from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_aio_server import AsyncMounted, serve_async
@@ -42,6 +43,7 @@ async def _build(settings: OrchestratorSettings) -> AsyncMounted:
         version=version("skipstone"),
         clock=time.monotonic,
         draw_seed=lambda: secrets.randbits(_SEED_BITS),
+        knock=TcpKnock,
     )
     closers = [embedder.close, index.close, store.close, denoiser.close]
     return mounted(orchestrator, closers)

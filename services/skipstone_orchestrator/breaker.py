@@ -62,6 +62,7 @@ class CircuitBreaker:
         self._failures = 0
         self._opened_at = 0.0
         self._unreachable = False
+        self._gone = False
         self._trial_running = False
         self._probes_mislead = False
 
@@ -71,6 +72,11 @@ class CircuitBreaker:
         if self._state is BreakerState.OPEN and self._open_period_over():
             return BreakerState.HALF_OPEN
         return self._state
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is open because connections are refused, rather than unanswered."""
+        return self.state is BreakerState.OPEN and self._gone
 
     def enter(self) -> None:
         """Asks to make a call; afterwards exactly one of the three `record_...` or `leave`.
@@ -96,6 +102,7 @@ class CircuitBreaker:
         self._failures += 1
         self.last_error = error.message
         unreachable = isinstance(error, Unavailable)
+        self._gone = unreachable
         if self._state is BreakerState.HALF_OPEN and not unreachable:
             self._probes_mislead = True
         if (
@@ -113,10 +120,11 @@ class CircuitBreaker:
         """A background probe came back, with an error or without."""
         if error is not None:
             self._failures += 1
+            self._gone = isinstance(error, Unavailable)
             self._probes_mislead = False
             self.last_error = error.message
             if (
-                isinstance(error, Unavailable)
+                self._gone
                 or self._state is not BreakerState.CLOSED
                 or self._failures >= self._failure_threshold
             ):

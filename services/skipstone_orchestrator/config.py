@@ -77,7 +77,7 @@ class OrchestratorSettings(ServiceSettings):
     gate_timeout_s: float = Field(default=0.1, gt=0.0)
     """Deadline of scoring candidates behind the search, in seconds."""
 
-    lookup_timeout_s: float = Field(default=0.28, gt=0.0)
+    lookup_timeout_s: float = Field(default=0.6, gt=0.0)
     """Most that all stages of a lookup may take together, in seconds."""
 
     plan_timeout_s: float = Field(default=10.0, gt=0.0)
@@ -103,6 +103,9 @@ class OrchestratorSettings(ServiceSettings):
 
     sick_probe_interval_s: float = Field(default=0.1, gt=0.0)
     """Seconds between probes of a service that does not: how soon its return is noticed."""
+
+    return_wait_s: float = Field(default=0.2, ge=0.0)
+    """Most that a request waits for a service that has begun to listen again, in seconds."""
 
     save_queue_size: int = Field(default=256, ge=1)
     """Saves, discards and repairs that may wait; more are dropped and counted."""

@@ -25,7 +25,6 @@ from skipstone_shared.denoise_runs import (
 from skipstone_shared.errors import Internal, QueueFull
 from skipstone_shared.generation import Artifact, StepProgress
 from skipstone_shared.orchestration import (
-    BreakerState,
     Fallback,
     GenerateStarted,
     HitTier,
@@ -96,7 +95,7 @@ class DenoiseRun:
 
         Closing the generator at any point stops the executor and keeps nothing of the run.
         """
-        request = self._request()
+        request = await self._request()
         try:
             async with aclosing(self._denoiser.run(request)) as events:
                 async for event in events:
@@ -153,7 +152,7 @@ class DenoiseRun:
     def _tier(self) -> HitTier:
         return HitTier.MISS if self._refused else self._decision.tier
 
-    def _request(self) -> DenoiseRequest:
+    async def _request(self) -> DenoiseRequest:
         decision = self._decision
         resume = None
         if decision.donor is not None:
@@ -163,23 +162,23 @@ class DenoiseRun:
             self._query.namespace,
             self._plan.params,
             resume=resume,
-            snapshots=self._snapshot_plan(),
+            snapshots=await self._snapshot_plan(),
             expected_compatibility_key=self._plan.compatibility_key,
         )
 
-    def _snapshot_plan(self) -> SnapshotPlan | None:
+    async def _snapshot_plan(self) -> SnapshotPlan | None:
         """What to store; None when nothing may be, or when it would only cost the caller time."""
         query = self._query
         if not query.use.mode.writes or query.seed is None:
             return None
         store = self._store_guard
-        if store.breaker.state is BreakerState.OPEN:
-            message = f"nothing is stored: {store.breaker.last_error}"
-            self._journal.add(Fallback(SNAPSHOT, store.service, "BREAKER_OPEN", message))
-            return None
         if any(f.service == store.service for f in self._journal.fallbacks):
             message = "nothing is stored, since the store failed this request before"
             self._journal.add(Fallback(SNAPSHOT, store.service, "UNAVAILABLE", message))
+            return None
+        with self._journal.fall_back(SNAPSHOT, store.service) as checked:
+            await store.check()
+        if checked.failed:
             return None
         entry_id = exact_entry_id(query.compatibility_key, query.prompt, query.seed)
         if not self._saver.claim(query.namespace, entry_id):

@@ -29,6 +29,14 @@ class EntryReader:
         """Name of the store's service, for fallbacks."""
         return self._guard.service
 
+    async def check(self) -> None:
+        """Asks whether a read would be tried.
+
+        Raises:
+            BreakerOpen: It would not.
+        """
+        await self._guard.check()
+
     async def read(self, namespace: str, entry_id: str, budget: Budget) -> StoredEntry | None:
         """An entry, None when it is not there.
 

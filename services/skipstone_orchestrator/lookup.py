@@ -67,12 +67,17 @@ class Lookup:
         use = query.use
         if not use.mode.reads:
             return miss(WRITE_ONLY if use.mode.writes else CACHE_OFF)
+        with journal.fall_back(LOOKUP, self._reader.service) as store:
+            await self._reader.check()
+        if store.failed:
+            return miss(LOOKUP_FAILED)
         budget = Budget(self._limits.total_s, self._clock)
         found = miss(NOT_ALLOWED)
         if use.allow_exact and query.exact_wanted and query.decodable:
             with journal.stage(LOOKUP):
                 found = await self._exact(query, journal, budget)
-            if found.tier is HitTier.EXACT:
+            # Without the store no donor's latent can be read: to look for one costs only time.
+            if found.tier is HitTier.EXACT or found.reason == LOOKUP_FAILED:
                 return found
         if not use.allow_approximate:
             return found

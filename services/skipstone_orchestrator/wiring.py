@@ -17,7 +17,7 @@ from skipstone_orchestrator.donor_search import DonorSearch
 from skipstone_orchestrator.entries import Entries
 from skipstone_orchestrator.entry_reader import EntryReader
 from skipstone_orchestrator.gate import Gate
-from skipstone_orchestrator.guard import Guard
+from skipstone_orchestrator.guard import Guard, Watching
 from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.outside_engines import OutsideEngines
 from skipstone_orchestrator.pipeline import GenerationPipeline, PipelineSettings
@@ -69,8 +69,9 @@ class Orchestrator:
         version: str,
         clock: Clock,
         draw_seed: Callable[[], int],
+        knock: Callable[[str], Callable[[], Awaitable[bool]]],
     ) -> None:
-        """Builds the objects; nothing runs before `start`.
+        """Builds the objects, inside the event loop; nothing runs before `start`.
 
         Args:
             settings: Of the service.
@@ -79,17 +80,19 @@ class Orchestrator:
             version: Version of Skipstone.
             clock: Seconds on a clock that never goes back.
             draw_seed: Gives the seed of a request that has none.
+            knock: Makes what tells whether anybody listens at a target.
         """
+        self._knock = knock
         self._settings = settings
         self._backends = backends
         self._tasks: list[asyncio.Task[None]] = []
         policy = settings.policy()
         guards = Guards(
-            self._guard(CircuitBreaker, "embedding", settings.embedding_target, clock),
-            self._guard(CircuitBreaker, "vector_index", settings.vector_index_target, clock),
-            self._guard(CircuitBreaker, "latent_kv", settings.latent_kv_target, clock),
+            self._guard("embedding", settings.embedding_target, backends.embedder, clock),
+            self._guard("vector_index", settings.vector_index_target, backends.index, clock),
+            self._guard("latent_kv", settings.latent_kv_target, backends.store, clock),
         )
-        denoise_guard = self._guard(Monitor, "denoise", settings.denoise_target, clock)
+        denoise_guard = self._denoise_guard_of(settings, clock)
         counts = ServedCounts()
         writer = EntryWriter(
             embedder=backends.embedder,
@@ -177,13 +180,10 @@ class Orchestrator:
 
     def start(self) -> None:
         """Starts saving and watching; inside the event loop. A service that is down is no error."""
-        settings = self._settings
         self._spawn(self.saver.run())
-        self._watch(self._guards.embedding, self._backends.embedder.get_capabilities)
-        self._watch(self._guards.index, self._backends.index.get_capabilities)
-        self._watch(self._guards.store, self._backends.store.get_capabilities)
-        # An executor that computes on all cores may take long to say so.
-        self._watch(self._denoise_guard, self.replica.ask_executor, settings.plan_timeout_s)
+        guards = self._guards
+        for guard in (guards.embedding, guards.index, guards.store, self._denoise_guard):
+            self._spawn(guard.watch())
 
     async def stop(self) -> None:
         """Works off what waits to be saved, then ends the background tasks."""
@@ -193,27 +193,44 @@ class Orchestrator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _guard(self, kind: type[CircuitBreaker], service: str, target: str, clock: Clock) -> Guard:
-        breaker = kind(
+    def _guard(self, service: str, target: str, backend: Probed, clock: Clock) -> Guard:
+        settings = self._settings
+        return Guard(
+            service,
+            target,
+            self._breaker(CircuitBreaker, service, clock),
+            ping=backend.get_capabilities,
+            knock=self._knock(target),
+            watching=_watching(settings, settings.probe_timeout_s),
+        )
+
+    def _denoise_guard_of(self, settings: OrchestratorSettings, clock: Clock) -> Guard:
+        return Guard(
+            "denoise",
+            settings.denoise_target,
+            self._breaker(Monitor, "denoise", clock),
+            ping=lambda: self.replica.ask_executor(),
+            knock=self._knock(settings.denoise_target),
+            # An executor that computes on all cores may take long to say so.
+            watching=_watching(settings, settings.plan_timeout_s),
+        )
+
+    def _breaker(self, kind: type[CircuitBreaker], service: str, clock: Clock) -> CircuitBreaker:
+        return kind(
             service,
             failure_threshold=self._settings.breaker_failures,
             open_period_s=self._settings.breaker_open_s,
             clock=clock,
         )
-        return Guard(service, target, breaker)
-
-    def _watch(
-        self, guard: Guard, ping: Callable[[], Awaitable[object]], timeout_s: float | None = None
-    ) -> None:
-        settings = self._settings
-        self._spawn(
-            guard.watch(
-                ping,
-                timeout_s=timeout_s or settings.probe_timeout_s,
-                healthy_interval_s=settings.probe_interval_s,
-                sick_interval_s=settings.sick_probe_interval_s,
-            )
-        )
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
+
+
+def _watching(settings: OrchestratorSettings, probe_timeout_s: float) -> Watching:
+    return Watching(
+        probe_timeout_s=probe_timeout_s,
+        healthy_interval_s=settings.probe_interval_s,
+        sick_interval_s=settings.sick_probe_interval_s,
+        return_wait_s=settings.return_wait_s,
+    )

@@ -68,10 +68,10 @@ class Service:
     """A service that can be made to fail or to hang, method by method."""
 
     def __init__(self) -> None:
-        self.trouble: dict[str, SkipstoneError | str] = {}
+        self.trouble: dict[str, Exception | str] = {}
         self.calls: list[str] = []
 
-    def break_all(self, trouble: SkipstoneError | str, *methods: str) -> None:
+    def break_all(self, trouble: Exception | str, *methods: str) -> None:
         self.trouble.update(dict.fromkeys(methods, trouble))
 
     async def meet(self, method: str) -> None:
@@ -81,7 +81,7 @@ class Service:
         trouble = self.trouble.get(method)
         if trouble == HANG:
             await asyncio.Event().wait()
-        if isinstance(trouble, SkipstoneError):
+        if isinstance(trouble, Exception):
             raise trouble
 
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, ParamSpec
 
@@ -41,6 +41,7 @@ FAST: dict[str, Any] = {
     "sick_probe_interval_s": 1000.0,
     "probe_timeout_s": 0.02,
     "save_drain_s": 5.0,
+    "return_wait_s": 0.02,
 }
 
 
@@ -52,6 +53,8 @@ class Site:
         self.index = MemoryIndex()
         self.store = MemoryStore()
         self.executor = Executor(self.store)
+        self.down: set[str] = set()
+        self.knocks: list[str] = []
         seeds = itertools.count(1_000_000)
         self.orchestrator = Orchestrator(
             OrchestratorSettings(**{**FAST, **settings}),
@@ -60,7 +63,17 @@ class Site:
             version="1.2.3",
             clock=time.monotonic,
             draw_seed=lambda: next(seeds),
+            knock=self.knock_at,
         )
+
+    def knock_at(self, target: str) -> Callable[[], Awaitable[bool]]:
+        """Nobody listens at a target that is in `down`."""
+
+        async def knock() -> bool:
+            self.knocks.append(target)
+            return target not in self.down
+
+        return knock
 
     def stream(
         self,

@@ -28,7 +28,14 @@ PROMPT = "a red circle on a blue background"
 NEAR = "a red circle on a green background"
 GONE = Unavailable("connection refused")
 
-TROUBLES = [GONE, HANG, Internal("a bug"), QueueFull("full"), DataCorrupt("bad bytes")]
+TROUBLES = [
+    GONE,
+    HANG,
+    Internal("a bug"),
+    QueueFull("full"),
+    DataCorrupt("bad bytes"),
+    ValueError("nonsense"),
+]
 
 SERVICE_OF = {
     "embed_text": "embedding",
@@ -53,8 +60,10 @@ def state_of(site: Site, service: str) -> BreakerState:
     return next(state.breaker for state in states if state.service == service)
 
 
-def reason_of(trouble: SkipstoneError | str) -> str:
-    return "DEADLINE_EXCEEDED" if isinstance(trouble, str) else trouble.reason
+def reason_of(trouble: Exception | str) -> str:
+    if isinstance(trouble, str):
+        return "DEADLINE_EXCEEDED"
+    return trouble.reason if isinstance(trouble, SkipstoneError) else "INTERNAL"
 
 
 def assert_full_run(told: Provenance) -> None:
@@ -67,7 +76,7 @@ def assert_full_run(told: Provenance) -> None:
 @pytest.mark.parametrize("method", SERVICE_OF)
 @in_loop
 async def test_a_lookup_that_fails_anywhere_becomes_a_full_run_that_says_why(
-    method: str, trouble: SkipstoneError | str
+    method: str, trouble: Exception | str
 ) -> None:
     async with running_site() as site:
         await site.generate(PROMPT, seed=1)
@@ -124,20 +133,64 @@ async def test_a_service_that_answers_probes_but_not_calls_is_soon_left_alone(
 @pytest.mark.parametrize("method", SERVICE_OF)
 @in_loop
 async def test_a_service_that_comes_back_is_used_by_the_next_request(method: str) -> None:
-    async with running_site(sick_probe_interval_s=0.001, probe_interval_s=0.001) as site:
+    """No probe is due here for a thousand seconds: the request itself finds out."""
+    async with running_site() as site:
         await site.generate(PROMPT, seed=1)
         service = service_of(site, method)
         service.break_all(GONE, method, "get_capabilities")
         cache = CacheOptions(mode=CacheMode.READ_ONLY)
         told = (await site.generate(NEAR, seed=2, cache=cache)).provenance
         assert_full_run(told)
+        assert state_of(site, SERVICE_OF[method]) is BreakerState.OPEN
         service.trouble.clear()
-        calls = len(service.calls)
-        while len(service.calls) < calls + 2:  # until the probe in flight and the next are over
-            await asyncio.sleep(0)
-        assert state_of(site, SERVICE_OF[method]) is BreakerState.CLOSED
         told = (await site.generate(NEAR, seed=2, cache=cache)).provenance
         assert (told.tier, told.fallbacks) == (HitTier.APPROXIMATE, ())
+
+
+@pytest.mark.parametrize("method", SERVICE_OF)
+@in_loop
+async def test_while_nobody_listens_a_request_only_knocks(method: str) -> None:
+    async with running_site() as site:
+        await site.generate(PROMPT, seed=1)
+        service = service_of(site, method)
+        service.break_all(GONE, method, "get_capabilities")
+        site.down = {s.target for s in site.orchestrator.replica.service_states()}
+        cache = CacheOptions(mode=CacheMode.READ_ONLY)
+        await site.generate(NEAR, seed=2, cache=cache)
+        await asyncio.sleep(0)  # the probe that the failure has started
+        calls = list(service.calls)
+        told = (await site.generate(NEAR, seed=2, cache=cache)).provenance
+        assert told.fallbacks[0].reason == "BREAKER_OPEN"
+        assert site.knocks
+        assert service.calls.count(method) == calls.count(method)
+
+
+@in_loop
+async def test_a_service_that_listens_long_before_it_works_costs_its_wait_once() -> None:
+    async with running_site() as site:
+        site.embedder.break_all(GONE, "embed_text", "get_capabilities")
+        cache = CacheOptions(mode=CacheMode.READ_ONLY)
+        await site.generate(NEAR, seed=2, cache=cache)
+        await site.generate(NEAR, seed=2, cache=cache)
+        probes = site.embedder.calls.count("get_capabilities")
+        assert len(site.knocks) == 1
+        for _ in range(3):
+            told = (await site.generate(NEAR, seed=2, cache=cache)).provenance
+            assert told.fallbacks[0].reason == "BREAKER_OPEN"
+        assert site.embedder.calls.count("get_capabilities") == probes
+        assert len(site.knocks) == 1
+
+
+@in_loop
+async def test_a_returned_service_is_also_found_by_the_background_probe() -> None:
+    async with running_site(sick_probe_interval_s=0.001) as site:
+        site.down = {s.target for s in site.orchestrator.replica.service_states()}
+        site.store.break_all(GONE, "get_entry", "get_capabilities")
+        await site.generate(PROMPT, seed=1)
+        assert state_of(site, "latent_kv") is BreakerState.OPEN
+        site.store.trouble.clear()
+        while state_of(site, "latent_kv") is not BreakerState.CLOSED:
+            await asyncio.sleep(0.001)
 
 
 @in_loop
@@ -151,7 +204,8 @@ async def test_all_cache_services_down_at_once_is_still_a_full_run() -> None:
             assert_full_run(result.provenance)
             assert result.provenance.saved_entry_id == ""
         stats = await site.orchestrator.replica.stats("")
-        assert stats.fallbacks["build_query/BREAKER_OPEN"] >= 1
+        assert stats.fallbacks["lookup/BREAKER_OPEN"] == 1, "the store is asked about first"
+        assert "build_query/UNAVAILABLE" not in stats.fallbacks, "no vector is of use without it"
         assert stats.tiers[HitTier.MISS] == 2
 
 
@@ -335,13 +389,12 @@ async def test_an_executor_that_changes_its_model_under_every_plan_is_unavailabl
 
 @in_loop
 async def test_the_budget_of_a_lookup_bounds_all_its_stages_together() -> None:
-    async with running_site(lookup_timeout_s=0.03, embedding_timeout_s=0.02) as site:
+    async with running_site(lookup_timeout_s=0.03, index_timeout_s=1000.0) as site:
         await site.generate(PROMPT, seed=1)
-        site.store.trouble["get_entry"] = HANG
-        site.embedder.trouble["embed_text"] = HANG
+        site.index.trouble["search_entries"] = HANG
         told = (await site.generate(NEAR, seed=2)).provenance
-        assert [f.service for f in told.fallbacks[:2]] == ["latent_kv", "embedding"]
-        assert sum(f.delay_s for f in told.fallbacks) < 0.3
+        (fallback,) = told.fallbacks
+        assert (fallback.service, fallback.reason) == ("vector_index", "DEADLINE_EXCEEDED")
 
 
 @in_loop
