@@ -1,7 +1,7 @@
 """What a store knows about its entries in memory: sizes, use, leases; no snapshots, no bytes.
 
 Quotas, eviction order and statistics are answered from here, so that none of them has to walk the
-disk. About 400 bytes per entry.
+disk. About 700 bytes per entry.
 """
 
 from __future__ import annotations

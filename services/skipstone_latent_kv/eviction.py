@@ -88,7 +88,7 @@ class Quotas:
 
     def largest_snapshot(self, limit: int) -> int:
         """Bytes of the largest snapshot that fits, at most ``limit``."""
-        return min(q for q in (self.total_bytes, self.namespace_bytes, limit) if q)
+        return min(self.total_bytes or limit, self.namespace_bytes or limit, limit)
 
     def check_fits(self, size_bytes: int) -> None:
         """Refuses what no eviction makes room for, before any of its bytes are received.
@@ -96,12 +96,13 @@ class Quotas:
         Raises:
             QuotaExceeded: the snapshot alone exceeds a quota.
         """
-        if size_bytes > self.largest_snapshot(size_bytes):
+        largest = self.largest_snapshot(size_bytes)
+        if size_bytes > largest:
             raise QuotaExceeded(
                 f"a snapshot of {size_bytes} bytes exceeds a quota "
                 f"(total {self.total_bytes}, namespace {self.namespace_bytes}; 0: none)",
                 field="size_bytes",
-                allowed=f"up to {self.largest_snapshot(size_bytes)}",
+                allowed=f"up to {largest}",
             )
 
 

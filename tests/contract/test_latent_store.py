@@ -228,8 +228,9 @@ class TestRefusedWrites:
         self, store: LatentStore, before: LatentRef
     ) -> None:
         write = Write.of("entry", latents(1))
-        error = self.refuses(store, write.but(size_bytes=1000), InvalidArgument, before)
-        assert error.field == "size_bytes"
+        for size_bytes in (0, 1000):
+            error = self.refuses(store, write.but(size_bytes=size_bytes), InvalidArgument, before)
+            assert error.field == "size_bytes"
 
     def test_a_number_that_is_not_finite_is_refused_in_every_part(
         self, store: LatentStore, before: LatentRef
