@@ -162,7 +162,8 @@ class AdaptiveVectors:
     def _build(self) -> None:
         """Builds a graph and lets it take over. Runs on the builder's thread."""
         try:
-            with self._lock.writing():
+            # Changes wait for this, searches do not.
+            with self._lock.reading():
                 if not self._needs_graph():
                     return
                 self._changes = []

@@ -89,6 +89,8 @@ class Catalog:
 
     def put(self, partition: Partition, records: Mapping[Key, Record]) -> None:
         """Adds or replaces entries of a partition, which becomes known if it was not."""
+        named = self._partitions.setdefault(partition.namespace, {})
+        named[partition.compatibility_key] = partition
         added: dict[str, tuple[list[int], list[Vector]]] = {}
         moved: list[Place] = []
         for (_, label), record in records.items():
@@ -105,8 +107,6 @@ class Catalog:
                 partition.vectors[model_id] = self._new_vectors(partition.dimension)
             partition.vectors[model_id].put(np.array(labels), np.stack(vectors))
         _drop_vectors(partition, moved)
-        named = self._partitions.setdefault(partition.namespace, {})
-        named[partition.compatibility_key] = partition
 
     def remove(self, partition: Partition, entry_ids: Iterable[str]) -> None:
         """Removes entries of a partition, and the partition itself with the last of them."""
