@@ -10,14 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-_KEPT_LINES = 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class ServiceProcess:
         self.exit_code: int | None = None
         self._on_line = on_line
         self._on_change = on_change
-        self._last_texts: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._last_words = ""
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"skipstone_{service}", *flags],
             stdin=subprocess.DEVNULL,
@@ -73,11 +70,14 @@ class ServiceProcess:
         """Process id."""
         return self._process.pid
 
-    def last_words(self) -> str:
-        """Why it ended, in its own words: the last line that is no log line, else the last line."""
-        plain = [text for text in self._last_texts if not text.startswith("{")]
-        texts = plain or list(self._last_texts)
-        return texts[-1] if texts else "it said nothing"
+    def why_it_ended(self) -> str:
+        """One line: the signal, or what the service itself said last outside of its log."""
+        code = self.exit_code or 0
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        words = self._last_words or f"ended with exit code {code}"
+        # Services introduce themselves; a traceback does not.
+        return words if words.startswith("skipstone") else f"{self.service}: {words}"
 
     def terminate(self) -> None:
         """Asks it to end."""
@@ -105,7 +105,8 @@ class ServiceProcess:
             if not text:
                 continue
             fields = _parsed(text)
-            self._last_texts.append(text)
+            if fields is None:
+                self._last_words = text
             self._on_line(LogLine(self.service, text, fields))
             if fields is not None and fields.get("event") == "serving":
                 self.address = str(fields.get("address"))

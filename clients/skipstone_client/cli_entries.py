@@ -125,7 +125,7 @@ def _entries_table(entries: list[Entry]) -> Table:
     table = table_of("entry", "saved", "seed", "size")
     # An id that is cut cannot be shown or deleted; a prompt may be.
     for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
-        column.min_width = max(map(len, cells))
+        column.min_width = max(map(len, (str(column.header), *cells)))
     table.add_column("prompt", overflow="ellipsis", no_wrap=True)
     for row, entry in zip(rows, entries, strict=True):
         table.add_row(*row, Text(entry.prompt))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,11 @@ def print_json(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: dataclasses as objects, enums by value, bytes by their size."""
+    """A value as JSON can hold it.
+
+    Dataclasses become objects, enums their values, bytes their size, numbers that are not finite
+    null.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -77,6 +82,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, bytes):
         return {"size_bytes": len(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value
 
 

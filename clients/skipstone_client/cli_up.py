@@ -184,9 +184,9 @@ class LogView:
             case ServiceReady(service, target, seconds):
                 text = f"ready at {target} after {seconds_text(seconds)}"
                 self._print(service, Text(text, style="bold"))
-            case ServiceDied(service, code, words, pause_s):
+            case ServiceDied(service, reason, pause_s):
                 then = "stays down" if pause_s is None else f"starts again in {pause_s:g} s"
-                text = f"died with exit code {code}, {then}; the others go on. It said: {words}"
+                text = f"died ({reason}) and {then}; the others go on"
                 self._print(service, Text(text, style="bold red"))
 
     def _is_shown(self, fields: Mapping[str, Any]) -> bool:

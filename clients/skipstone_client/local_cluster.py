@@ -66,8 +66,7 @@ class ServiceDied:
     """A service ended by itself; ``restart_in_s`` is None when it stays down."""
 
     service: str
-    exit_code: int
-    last_words: str
+    reason: str
     restart_in_s: float | None
 
 
@@ -236,7 +235,7 @@ class LocalCluster:
                 max(0.0, deadline - time.monotonic()),
             )
         if process.exit_code is not None:
-            raise ClusterError(process.last_words())
+            raise ClusterError(process.why_it_ended())
         target = reachable(process.address) if process.address else None
         name = process.service
         if target is None or not is_serving(target, _FULL_NAMES[name], _HEALTH_TIMEOUT_S):
@@ -276,7 +275,7 @@ class LocalCluster:
             ):
                 return
         pause_s = self._next_pause(service) if self._restart else None
-        self._on_event(ServiceDied(service, process.exit_code, process.last_words(), pause_s))
+        self._on_event(ServiceDied(service, process.why_it_ended(), pause_s))
         if pause_s is not None and not self._stopping.wait(pause_s):
             self._start_again(process)
 
@@ -302,10 +301,7 @@ class LocalCluster:
 
 
 def _too_slow(process: ServiceProcess, limit_s: float) -> ClusterError:
-    return ClusterError(
-        f"{process.service} is not ready after {limit_s:.0f} s; it said last: "
-        f"{process.last_words()}"
-    )
+    return ClusterError(f"{process.service} is not ready after {limit_s:g} s")
 
 
 def _ignore(event: ClusterEvent) -> None:

@@ -124,7 +124,7 @@ def test_a_cluster_starts_outlives_a_kill_restarts_and_stops(environ, tmp_path):
         pid = cluster.pid("vector_index")
         os.kill(pid, signal.SIGKILL)
         died = events.await_(lambda event: isinstance(event, ServiceDied))
-        assert (died.service, died.exit_code) == ("vector_index", -signal.SIGKILL)
+        assert (died.service, died.reason) == ("vector_index", "killed by SIGKILL")
         assert died.restart_in_s is not None
         events.all.clear()
         events.await_(lambda e: isinstance(e, ServiceReady) and e.service == "vector_index")
@@ -154,6 +154,15 @@ def test_a_service_that_hangs_at_start_is_named(environ, tmp_path):
     with pytest.raises(ClusterError, match="not ready after"):
         cluster.start()
     assert not any(cluster.is_running(service) for service in DEPENDENCIES)
+
+
+def test_a_service_that_ends_with_a_traceback_is_named(environ, tmp_path):
+    Path(tmp_path, "skipstone_latent_kv.py").write_text("import no_such_module\n")
+    broken = environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{environ['PYTHONPATH']}"}
+    cluster = LocalCluster(tmp_path, free_ports=True, environ=broken)
+    with pytest.raises(ClusterError) as caught:
+        cluster.start()
+    assert str(caught.value) == ("latent_kv: ModuleNotFoundError: No module named 'no_such_module'")
 
 
 def test_nothing_that_listens_is_not_serving():

@@ -326,7 +326,7 @@ def test_log_lines_are_shown_for_people_with_their_service():
             ),
             LogLine("denoise", "plain [words]", None),
             ServiceReady("embedding", "127.0.0.1:1", 2.5),
-            ServiceDied("embedding", -9, "Killed", 0.5),
+            ServiceDied("embedding", "killed by SIGKILL", 0.5),
         ]
     ).splitlines()
     assert text[0].rstrip() == (
@@ -334,7 +334,7 @@ def test_log_lines_are_shown_for_people_with_their_service():
     )
     assert text[1].rstrip() == "denoise      | plain [words]"
     assert "ready at 127.0.0.1:1 after 2.5 s" in text[2]
-    assert "died with exit code -9, starts again in 0.5 s" in text[3]
+    assert "died (killed by SIGKILL) and starts again in 0.5 s" in text[3]
 
 
 def test_lines_below_the_level_that_was_asked_for_are_not_shown():
