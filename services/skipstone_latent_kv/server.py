@@ -237,7 +237,7 @@ def _shutting_down() -> Unavailable:
 
 def _chunks(requests: Iterator[pb.WriteLatentRequest]) -> Iterator[bytes]:
     """The data of a write up to ``finish_write``."""
-    for request in requests:
+    for request in _while_caller_is_there(requests):
         if request.WhichOneof("payload") == "header":
             raise InvalidArgument(
                 "a second header in one stream", field="header", allowed="in the first message only"
@@ -256,6 +256,16 @@ def _chunks(requests: Iterator[pb.WriteLatentRequest]) -> Iterator[bytes]:
         field="finish_write",
         allowed="true in the last message",
     )
+
+
+def _while_caller_is_there(
+    requests: Iterator[pb.WriteLatentRequest],
+) -> Iterator[pb.WriteLatentRequest]:
+    """The same requests; a caller that goes away is Cancelled, not an unknown error."""
+    try:
+        yield from requests
+    except grpc.RpcError as error:
+        raise Cancelled("caller went away") from error
 
 
 def _statuses(entry_ids: Sequence[str], found: Sequence[bool]) -> list[status_pb2.Status]:

@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import (
     IMPLEMENTATIONS,
     LATENT_BYTES,
@@ -56,7 +57,7 @@ def clock() -> Clock:
 @pytest.fixture(params=IMPLEMENTATIONS, ids=lambda make: make.__name__.removeprefix("open_"))
 def make_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[MakeStore]:
     open_store: Open = request.param
-    with ExitStack() as stack:
+    with capture_logs(), ExitStack() as stack:
 
         def make(**options: Any) -> Opened:
             return open_store(tmp_path, stack, clock, Options(**options))

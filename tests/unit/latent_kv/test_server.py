@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import Write, latents, list_ids, save
 
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVStub
 from skipstone_latent_kv.memory_store import MemoryStore
+from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.server import mount
 from skipstone_shared.grpc_errors import from_rpc_error
 from skipstone_shared.grpc_server import Mounted, in_process_server
@@ -34,8 +36,13 @@ class Served:
 @pytest.fixture
 def served() -> Iterator[Served]:
     store = MemoryStore()
-    mounted = mount(store, max_watchers=2)
-    with in_process_server(mounted) as target, grpc.insecure_channel(target) as channel:
+    measured = MetricsStore(store)
+    mounted = mount(measured, max_watchers=2, collectors=measured.collectors)
+    with (
+        capture_logs(),
+        in_process_server(mounted) as target,
+        grpc.insecure_channel(target) as channel,
+    ):
         yield Served(store, LatentKVStub(channel), mounted)
     store.close()
 
