@@ -39,7 +39,8 @@ _RESUME_KINDS = {
     ReuseKind.RENOISE: ResumeKind.RENOISE,
     None: ResumeKind.DECODE,
 }
-_STORE_REASONS = ("LATENT_", "ENTRY_", "STORE_", "NOT_FINITE", "SPEC_MISMATCH")
+_DATA_REASONS = ("LATENT_", "NOT_FINITE", "SPEC_MISMATCH")
+_STORE_REASONS = (*_DATA_REASONS, "STORE_")
 
 
 class DenoiseRun:
@@ -204,7 +205,7 @@ class DenoiseRun:
         message, delay = started.refusal_message, started.resume_read_time_s
         self._journal.add(Fallback(RESUME, service, reason, message, delay))
         donor = self._decision.donor
-        if donor is not None and from_store:
+        if donor is not None and reason.startswith(_DATA_REASONS):
             self._saver.repair(self._query.namespace, donor.entry_id)
 
     def _note_finished(self, finished: DenoiseFinished) -> None:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.guard import Guard
-from skipstone_shared.denoise_runs import GenerationPlan
+from skipstone_shared.denoise_runs import DenoiseCapabilities, GenerationPlan
 from skipstone_shared.errors import DeadlineExceeded, InvalidArgument, Unavailable
 from skipstone_shared.generation import MAX_PROMPT_BYTES, MAX_SEED, GenerationParams
 
@@ -49,7 +49,7 @@ class Planner:
         plan = self._plans.get(key)
         if plan is None:
             plan = await self._ask(namespace, params)
-            self.note_instance(plan.instance_id)
+            self._note_instance(plan.instance_id)
             if not params.reference_inputs:  # megabytes that rarely come twice
                 self._keep(key, plan)
         else:
@@ -66,8 +66,13 @@ class Planner:
             # The deadline was not the caller's: to them no executor answers.
             raise Unavailable(error.message).came_from("denoise") from None
 
-    def note_instance(self, instance_id: str) -> None:
-        """Drops all plans when the executor is another one than they come from."""
+    async def ask_executor(self) -> DenoiseCapabilities:
+        """The executor's capabilities; plans of an earlier instance are dropped."""
+        found = await self._denoiser.get_capabilities()
+        self._note_instance(found.instance_id)
+        return found
+
+    def _note_instance(self, instance_id: str) -> None:
         if instance_id != self._instance_id:
             self.forget()
             self._instance_id = instance_id

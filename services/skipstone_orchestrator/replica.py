@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from skipstone_orchestrator.backends import Denoiser, EntryIndex, LatentEntries
+from skipstone_orchestrator.backends import EntryIndex, LatentEntries
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_orchestrator.saver import Saver
 from skipstone_orchestrator.served_counts import ServedCounts
-from skipstone_shared.denoise_runs import DenoiseCapabilities
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.generation import MAX_PROMPT_BYTES
 from skipstone_shared.latents import checked_namespace
@@ -40,7 +39,6 @@ class Replica:
         planner: Planner,
         index: EntryIndex,
         store: LatentEntries,
-        denoiser: Denoiser,
         guards: Guards,
         denoise_guard: Guard,
         timeout_s: float,
@@ -53,10 +51,9 @@ class Replica:
             default_mode: Cache mode of requests that give none.
             counts: What was served.
             saver: Knows what waits.
-            planner: Learns here when the executor is another instance.
+            planner: Knows the model.
             index: Counts entries.
             store: Counts bytes.
-            denoiser: Knows the model.
             guards: Guards of the services of a lookup.
             denoise_guard: Guard of the executor.
             timeout_s: Seconds that an answer may wait for each service.
@@ -69,7 +66,6 @@ class Replica:
         self._planner = planner
         self._index = index
         self._store = store
-        self._denoiser = denoiser
         self._guards = guards
         self._denoise_guard = denoise_guard
         self._timeout_s = timeout_s
@@ -99,7 +95,7 @@ class Replica:
             self._version, self._policy.version, self._default_mode, MAX_PROMPT_BYTES
         )
         try:
-            model = await self._denoise_guard.call(self.ask_executor, self._timeout_s)
+            model = await self._denoise_guard.call(self._planner.ask_executor, self._timeout_s)
         except SkipstoneError:
             return known
         return dataclasses.replace(
@@ -108,12 +104,6 @@ class Replica:
             default_steps=model.default_steps,
             max_steps=model.max_steps,
         )
-
-    async def ask_executor(self) -> DenoiseCapabilities:
-        """The executor's capabilities; plans of an earlier instance are dropped."""
-        found = await self._denoiser.get_capabilities()
-        self._planner.note_instance(found.instance_id)
-        return found
 
     async def _entry_count(self, namespace: str) -> int:
         try:

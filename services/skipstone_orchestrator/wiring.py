@@ -82,97 +82,32 @@ class Orchestrator:
             draw_seed: Gives the seed of a request that has none.
             knock: Makes what tells whether anybody listens at a target.
         """
-        self._knock = knock
         self._settings = settings
         self._backends = backends
+        self._clock = clock
+        self._knock = knock
         self._tasks: list[asyncio.Task[None]] = []
-        policy = settings.policy()
-        guards = Guards(
-            self._guard("embedding", settings.embedding_target, backends.embedder, clock),
-            self._guard("vector_index", settings.vector_index_target, backends.index, clock),
-            self._guard("latent_kv", settings.latent_kv_target, backends.store, clock),
+        self._policy = settings.policy()
+        self._counts = ServedCounts()
+        self._guards = self._make_guards()
+        self._denoise_guard = self._make_denoise_guard()
+        self._writer = self._make_writer()
+        self.saver = Saver(
+            self._writer, self._counts, queue_size=settings.save_queue_size, clock=clock
         )
-        denoise_guard = self._denoise_guard_of(settings, clock)
-        counts = ServedCounts()
-        writer = EntryWriter(
-            embedder=backends.embedder,
-            index=backends.index,
-            store=backends.store,
-            guards=guards,
-            settings=SaveSettings(
-                timeout_s=settings.call_timeout_s,
-                store_prompts=settings.store_prompts,
-                max_donor_depth=policy.max_donor_depth,
-            ),
-        )
-        self.saver = Saver(writer, counts, queue_size=settings.save_queue_size, clock=clock)
-        planner = Planner(
+        self._planner = Planner(
             backends.denoiser,
-            denoise_guard,
+            self._denoise_guard,
             timeout_s=settings.plan_timeout_s,
             capacity=settings.plan_cache_size,
         )
-        limits = settings.lookup_limits()
-        reader = EntryReader(backends.store, guards.store, limits.store_s)
-        donors = DonorSearch(
-            index=backends.index,
-            index_guard=guards.index,
-            reader=reader,
-            gate=gate,
-            policy=policy,
-            limits=limits,
-            repair=self.saver.repair,
+        self._lookup = self._make_lookup(gate)
+        self.pipeline = self._make_pipeline(draw_seed)
+        self.engines = self._make_engines()
+        self.entries = Entries(
+            backends.index, backends.store, self._guards, settings.call_timeout_s
         )
-        lookup = Lookup(
-            embedder=backends.embedder,
-            embedder_guard=guards.embedding,
-            reader=reader,
-            donors=donors,
-            limits=limits,
-            clock=clock,
-        )
-        self.pipeline = GenerationPipeline(
-            planner=planner,
-            lookup=lookup,
-            denoiser=backends.denoiser,
-            saver=self.saver,
-            store_guard=guards.store,
-            counts=counts,
-            policy=policy,
-            settings=PipelineSettings(settings.cache_mode, settings.top_k, settings.lease_s),
-            clock=clock,
-            draw_seed=draw_seed,
-        )
-        self.engines = OutsideEngines(
-            lookup=lookup,
-            writer=writer,
-            store=backends.store,
-            store_guard=guards.store,
-            counts=counts,
-            policy=policy,
-            default_mode=settings.cache_mode,
-            default_top_k=settings.top_k,
-            timeout_s=settings.call_timeout_s,
-            clock=clock,
-        )
-        self.entries = Entries(backends.index, backends.store, guards, settings.call_timeout_s)
-        self.replica = Replica(
-            version=version,
-            policy=policy,
-            default_mode=settings.cache_mode,
-            counts=counts,
-            saver=self.saver,
-            planner=planner,
-            index=backends.index,
-            store=backends.store,
-            denoiser=backends.denoiser,
-            guards=guards,
-            denoise_guard=denoise_guard,
-            timeout_s=settings.call_timeout_s,
-        )
-        self._guards = guards
-        self._denoise_guard = denoise_guard
-        self._counts = counts
+        self.replica = self._make_replica(version)
 
     def collectors(self) -> list[Collector]:
         """The Prometheus metrics of the replica."""
@@ -193,34 +128,123 @@ class Orchestrator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _guard(self, service: str, target: str, backend: Probed, clock: Clock) -> Guard:
-        settings = self._settings
+    def _make_guards(self) -> Guards:
+        settings, backends = self._settings, self._backends
+        return Guards(
+            self._guard("embedding", settings.embedding_target, backends.embedder),
+            self._guard("vector_index", settings.vector_index_target, backends.index),
+            self._guard("latent_kv", settings.latent_kv_target, backends.store),
+        )
+
+    def _guard(self, service: str, target: str, backend: Probed) -> Guard:
         return Guard(
             service,
             target,
-            self._breaker(CircuitBreaker, service, clock),
+            self._breaker(CircuitBreaker, service),
             ping=backend.get_capabilities,
             knock=self._knock(target),
-            watching=_watching(settings, settings.probe_timeout_s),
+            watching=_watching(self._settings, self._settings.probe_timeout_s),
         )
 
-    def _denoise_guard_of(self, settings: OrchestratorSettings, clock: Clock) -> Guard:
+    def _make_denoise_guard(self) -> Guard:
+        settings = self._settings
         return Guard(
             "denoise",
             settings.denoise_target,
-            self._breaker(Monitor, "denoise", clock),
-            ping=lambda: self.replica.ask_executor(),
+            self._breaker(Monitor, "denoise"),
+            ping=lambda: self._planner.ask_executor(),
             knock=self._knock(settings.denoise_target),
             # An executor that computes on all cores may take long to say so.
             watching=_watching(settings, settings.plan_timeout_s),
         )
 
-    def _breaker(self, kind: type[CircuitBreaker], service: str, clock: Clock) -> CircuitBreaker:
+    def _make_writer(self) -> EntryWriter:
+        settings, backends = self._settings, self._backends
+        return EntryWriter(
+            embedder=backends.embedder,
+            index=backends.index,
+            store=backends.store,
+            guards=self._guards,
+            settings=SaveSettings(
+                timeout_s=settings.call_timeout_s,
+                store_prompts=settings.store_prompts,
+                max_donor_depth=self._policy.max_donor_depth,
+            ),
+        )
+
+    def _make_lookup(self, gate: Gate) -> Lookup:
+        backends, guards = self._backends, self._guards
+        limits = self._settings.lookup_limits()
+        reader = EntryReader(backends.store, guards.store, limits.store_s)
+        donors = DonorSearch(
+            index=backends.index,
+            index_guard=guards.index,
+            reader=reader,
+            gate=gate,
+            policy=self._policy,
+            limits=limits,
+            repair=self.saver.repair,
+        )
+        return Lookup(
+            embedder=backends.embedder,
+            embedder_guard=guards.embedding,
+            reader=reader,
+            donors=donors,
+            limits=limits,
+            clock=self._clock,
+        )
+
+    def _make_pipeline(self, draw_seed: Callable[[], int]) -> GenerationPipeline:
+        settings = self._settings
+        return GenerationPipeline(
+            planner=self._planner,
+            lookup=self._lookup,
+            denoiser=self._backends.denoiser,
+            saver=self.saver,
+            store_guard=self._guards.store,
+            counts=self._counts,
+            policy=self._policy,
+            settings=PipelineSettings(settings.cache_mode, settings.top_k, settings.lease_s),
+            clock=self._clock,
+            draw_seed=draw_seed,
+        )
+
+    def _make_engines(self) -> OutsideEngines:
+        settings = self._settings
+        return OutsideEngines(
+            lookup=self._lookup,
+            writer=self._writer,
+            store=self._backends.store,
+            store_guard=self._guards.store,
+            counts=self._counts,
+            policy=self._policy,
+            default_mode=settings.cache_mode,
+            default_top_k=settings.top_k,
+            timeout_s=settings.call_timeout_s,
+            clock=self._clock,
+        )
+
+    def _make_replica(self, version: str) -> Replica:
+        return Replica(
+            version=version,
+            policy=self._policy,
+            default_mode=self._settings.cache_mode,
+            counts=self._counts,
+            saver=self.saver,
+            planner=self._planner,
+            index=self._backends.index,
+            store=self._backends.store,
+            guards=self._guards,
+            denoise_guard=self._denoise_guard,
+            timeout_s=self._settings.call_timeout_s,
+        )
+
+    def _breaker(self, kind: type[CircuitBreaker], service: str) -> CircuitBreaker:
         return kind(
             service,
             failure_threshold=self._settings.breaker_failures,
             open_period_s=self._settings.breaker_open_s,
-            clock=clock,
+            clock=self._clock,
         )
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:

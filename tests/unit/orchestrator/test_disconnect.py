@@ -72,9 +72,7 @@ async def test_cancelling_the_task_in_the_middle_of_a_step_saves_nothing() -> No
 @pytest.mark.parametrize("method", ["embed_text", "get_entry", "search_entries", "plan"])
 @in_loop
 async def test_cancelling_during_a_lookup_leaves_every_breaker_closed(method: str) -> None:
-    async with running_site(
-        embedding_timeout_s=5, latent_kv_timeout_s=5, index_timeout_s=5, plan_timeout_s=5
-    ) as site:
+    async with running_site() as site:
         services = [site.embedder, site.store, site.index, site.executor]
         service = next(s for s in services if hasattr(s, method))
         if method == "get_entry":

@@ -42,6 +42,12 @@ SERVICE_OF = {
     "search_entries": "vector_index",
     "get_entry": "latent_kv",
 }
+# The deadline of each, so short that a test of hanging takes no time.
+SHORT = {
+    "embed_text": {"embedding_timeout_s": 0.02},
+    "search_entries": {"index_timeout_s": 0.02},
+    "get_entry": {"latent_kv_timeout_s": 0.02},
+}
 STAGE_OF = {"embed_text": "build_query", "search_entries": "lookup", "get_entry": "lookup"}
 
 
@@ -78,7 +84,8 @@ def assert_full_run(told: Provenance) -> None:
 async def test_a_lookup_that_fails_anywhere_becomes_a_full_run_that_says_why(
     method: str, trouble: Exception | str
 ) -> None:
-    async with running_site() as site:
+    short = SHORT[method] if trouble == HANG else {}
+    async with running_site(**short) as site:
         await site.generate(PROMPT, seed=1)
         service_of(site, method).trouble[method] = trouble
         result = await site.generate(NEAR, seed=2)
@@ -100,7 +107,7 @@ async def test_a_lookup_that_fails_anywhere_becomes_a_full_run_that_says_why(
 @pytest.mark.parametrize("method", SERVICE_OF)
 @in_loop
 async def test_a_service_that_hangs_costs_its_deadline_once_and_then_nothing(method: str) -> None:
-    async with running_site() as site:
+    async with running_site(**SHORT[method], probe_timeout_s=0.02) as site:
         await site.generate(PROMPT, seed=1)
         service_of(site, method).break_all(HANG, method, "get_capabilities")
         cache = CacheOptions(mode=CacheMode.READ_ONLY)
@@ -118,7 +125,8 @@ async def test_a_service_that_hangs_costs_its_deadline_once_and_then_nothing(met
 async def test_a_service_that_answers_probes_but_not_calls_is_soon_left_alone(
     method: str,
 ) -> None:
-    async with running_site(sick_probe_interval_s=0.001, probe_interval_s=0.001) as site:
+    often = {"sick_probe_interval_s": 0.001, "probe_interval_s": 0.001}
+    async with running_site(**SHORT[method], **often) as site:
         await site.generate(PROMPT, seed=1)
         service_of(site, method).trouble[method] = HANG
         cache = CacheOptions(mode=CacheMode.READ_ONLY)
@@ -324,7 +332,7 @@ async def test_snapshots_that_cannot_be_stored_are_told_and_nothing_is_saved() -
 
 @in_loop
 async def test_no_executor_is_unavailable_to_the_caller_and_stores_nothing() -> None:
-    async with running_site() as site:
+    async with running_site(plan_timeout_s=0.2) as site:
         site.executor.break_all(GONE, "plan", "get_capabilities")
         with pytest.raises(Unavailable):
             await site.events(PROMPT, seed=1)

@@ -62,7 +62,8 @@ async def test_a_vector_that_was_missing_at_lookup_is_asked_for_once_more() -> N
 async def test_a_save_that_fails_before_the_commit_is_counted_and_its_snapshots_removed(
     method: str, trouble: object
 ) -> None:
-    async with running_site() as site:
+    short = {"call_timeout_s": 0.05} if trouble == HANG else {}
+    async with running_site(**short) as site:
         service = site.embedder if method == "embed_text" else site.store
         service.trouble[method] = trouble  # type: ignore[assignment]
         told = (await site.generate(PROMPT, seed=1, cache=WRITE_ONLY)).provenance
@@ -88,7 +89,7 @@ async def test_an_upsert_that_fails_leaves_an_entry_that_its_own_request_still_f
 
 @in_loop
 async def test_saves_and_their_failures_are_off_the_callers_path() -> None:
-    async with running_site(call_timeout_s=5.0) as site:
+    async with running_site() as site:
         site.store.trouble["commit_entry"] = HANG
         events = await site.events(PROMPT, seed=1)
         assert events, "the answer is there while the save hangs"
@@ -100,7 +101,7 @@ async def test_saves_and_their_failures_are_off_the_callers_path() -> None:
 
 @in_loop
 async def test_a_full_queue_drops_the_save_counts_it_and_tells_the_caller() -> None:
-    async with running_site(save_queue_size=1, call_timeout_s=5.0) as site:
+    async with running_site(save_queue_size=1) as site:
         site.store.trouble["commit_entry"] = HANG
         prompts = [f"number {k} of many" for k in range(3)]
         told = []
