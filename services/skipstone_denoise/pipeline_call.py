@@ -132,7 +132,7 @@ def request_pipeline(
 
     def progress_bar(iterable: Iterable[Any] | None = None, total: int | None = None) -> _LoopBar:
         hooks.loop_begins(mine)
-        return _LoopBar(iterable or (), hooks.loop_ended)
+        return _LoopBar(() if iterable is None else iterable, hooks.loop_ended)
 
     # Not by plain assignment: a pipeline would enter the wrapper's class in its configuration.
     mine.__dict__.update(

@@ -180,6 +180,8 @@ class SnapshotRecorder:
     def finish(self, timeout_s: float) -> tuple[tuple[LatentRef, ...], tuple[SnapshotFailure, ...]]:
         """Waits for what is on its way; returns what is stored and what is not, by step."""
         wait(self._pending.values(), timeout_s)
+        # What is stored only from now on is reported as late, so it must not be told as written.
+        self.stop_telling()
         refs = []
         for step_index, future in sorted(self._pending.items()):
             ref = self._outcome(step_index, future)

@@ -13,7 +13,12 @@ import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, HeunDiscreteScheduler
 from PIL import Image
 from tests.unit.denoise.engine_rig import PARAMS, STEPS, Rig, open_rig
-from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, pixart_pipeline, wan_pipeline
+from tests.unit.denoise.tiny_pipelines import (
+    cogview4_pipeline,
+    flux_pipeline,
+    pixart_pipeline,
+    wan_pipeline,
+)
 
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.model_folder import ModelUnusable
@@ -115,6 +120,18 @@ def test_how_guidance_is_evaluated_is_found_by_watching() -> None:
             ]
     separate, batched, none = GuidanceMode.SEPARATE, GuidanceMode.BATCHED, GuidanceMode.NONE
     assert modes == [separate, none, batched, none, separate, none]
+
+
+def test_true_guidance_needs_a_second_scale_and_a_negative_prompt() -> None:
+    """Flux evaluates twice only then; its `guidance_scale` is an input of the model."""
+    with open_rig(flux_pipeline()) as rig:
+        told = rig.engine.plan(PARAMS).fingerprint
+        assert (told.guidance_mode, told.latents.shape) == (GuidanceMode.NONE, (1, 16, 16))
+        assert told.latent_packing == "packed"
+        guided = dataclasses.replace(PARAMS, guidance_scale_2=4.0, negative_prompt="blue")
+        told = rig.engine.plan(guided).fingerprint
+        assert (told.guidance_mode, told.guidance_scales) == (GuidanceMode.SEPARATE, (3.0, 4.0))
+        assert rig.run(guided).picture != rig.run(PARAMS).picture
 
 
 def test_capabilities_tell_limits_that_the_pipeline_itself_keeps(rig: Rig) -> None:

@@ -20,7 +20,12 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, STEPS, Rig, open_rig, trajectory
-from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, pixart_pipeline, wan_pipeline
+from tests.unit.denoise.tiny_pipelines import (
+    cogview4_pipeline,
+    flux_pipeline,
+    pixart_pipeline,
+    wan_pipeline,
+)
 
 from skipstone_denoise.scheduler_resume import scheduler_resume
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind, SchedulerResume
@@ -34,6 +39,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "cogview4-flow_match_euler": lambda: cogview4_pipeline(FlowMatchEulerDiscreteScheduler()),
     # Noise enters the loop in float32 here and leaves the first step in bfloat16.
     "cogview4-bfloat16": lambda: cogview4_pipeline().to(torch.bfloat16),
+    "flux-flow_match_euler": flux_pipeline,
     "pixart-ddim": lambda: pixart_pipeline(DDIMScheduler()),
     "pixart-euler": lambda: pixart_pipeline(EulerDiscreteScheduler()),
     "wan-flow_match_euler": lambda: wan_pipeline(FlowMatchEulerDiscreteScheduler(shift=3.0)),

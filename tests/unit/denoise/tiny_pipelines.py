@@ -12,6 +12,8 @@ from diffusers import (
     CogView4Transformer2DModel,
     DDIMScheduler,
     FlowMatchEulerDiscreteScheduler,
+    FluxPipeline,
+    FluxTransformer2DModel,
     PixArtSigmaPipeline,
     PixArtTransformer2DModel,
     UniPCMultistepScheduler,
@@ -20,6 +22,8 @@ from diffusers import (
 )
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
     GlmConfig,
     GlmModel,
     PreTrainedTokenizerFast,
@@ -142,6 +146,51 @@ def pixart_pipeline(scheduler: Any = None, seed: int = 0) -> PixArtSigmaPipeline
         vae=tiny_autoencoder(),
         transformer=transformer,
         scheduler=scheduler or DDIMScheduler(),
+    )
+
+
+def flux_pipeline(scheduler: Any = None, seed: int = 0) -> FluxPipeline:
+    """Pictures, latents packed in 2x2 patches, distilled guidance, sigmas that follow the size."""
+    torch.manual_seed(seed)
+    transformer = FluxTransformer2DModel(
+        patch_size=1,
+        in_channels=16,
+        num_layers=1,
+        num_single_layers=1,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=16,
+        pooled_projection_dim=16,
+        axes_dims_rope=(4, 4, 8),
+        guidance_embeds=True,
+    )
+    _awake(transformer)
+    clip = CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=len(WORDS),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=64,
+            bos_token_id=2,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    )
+    encoder = T5EncoderModel(
+        T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    )
+    autoencoder = tiny_autoencoder()
+    autoencoder.register_to_config(shift_factor=0.1)
+    return FluxPipeline(
+        scheduler=scheduler or FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+        vae=autoencoder,
+        text_encoder=clip,
+        tokenizer=tiny_tokenizer(),
+        text_encoder_2=encoder,
+        tokenizer_2=tiny_tokenizer(),
+        transformer=transformer,
     )
 
 
