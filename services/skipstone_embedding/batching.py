@@ -23,7 +23,7 @@ from skipstone_shared.structured_logging import get_logger
 Result = Embedding | SkipstoneError
 
 _MAX_BATCH_LENGTH = 16_384
-"""Characters in one batch, about 4,000 tokens: a second or two on a CPU core. It bounds how long a
+"""Characters in one batch, about 4,000 tokens: a second on a CPU core. It bounds how long a
 caller waits behind others' long texts, and how long work goes on after its caller gave up."""
 
 _MAX_INPUT_LENGTH = 2_048

@@ -12,7 +12,9 @@ MINILM_MAX_TOKENS = 256
 
 
 def load_minilm(options: EncoderOptions | None = None) -> TransformersEncoder:
-    """Loads all-MiniLM-L6-v2: 384 dimensions, mean pooling, about 10 ms per text on a CPU core.
+    """Loads all-MiniLM-L6-v2: 384 dimensions, mean pooling.
+
+    A prompt of 15 words takes about 15 ms of one CPU core alone, 4 ms in a full batch.
 
     The package's own loader is not used: it imports sentence-transformers, which takes longer to
     import than the model takes to load, and adds nothing to BERT, a mean and a norm.
