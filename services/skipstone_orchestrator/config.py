@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -38,8 +38,8 @@ class OrchestratorSettings(ServiceSettings):
     denoise_target: str = default_target("denoise")
     """gRPC target of the denoise executor."""
 
-    cache_mode: CacheMode = CacheMode.READ_WRITE
-    """Cache mode of requests that give none: read_write, read_only, write_only or off."""
+    cache_mode: Literal["read_write", "read_only", "write_only", "off"] = "read_write"
+    """What a request may do with the cache when it does not say."""
 
     top_k: int = Field(default=8, ge=1, le=MAX_TOP_K)
     """Candidates of requests that give no number."""
@@ -53,8 +53,9 @@ class OrchestratorSettings(ServiceSettings):
     min_similarity: float = Field(default=0.65, ge=0.0, le=1.0)
     """Least cosine similarity of a donor; requests can only raise it."""
 
-    reuse_kind: ReuseKind = ReuseKind.RENOISE
-    """How a donor's latent is used when a request does not say: renoise or trajectory."""
+    reuse_kind: Literal["renoise", "trajectory"] = "renoise"
+    """How a donor's latent is used when a request does not say: renoise mixes its clean latent with
+    noise of the request's seed, trajectory goes on from its snapshot."""
 
     max_donor_depth: int = Field(default=0, ge=0, le=100)
     """Most resumed runs between a donor and noise; 0: only full runs donate."""
@@ -137,13 +138,18 @@ class OrchestratorSettings(ServiceSettings):
             raise ValueError("noise levels must lie between 0 and 1")
         return levels
 
+    @property
+    def default_mode(self) -> CacheMode:
+        """Cache mode of requests that give none."""
+        return CacheMode(self.cache_mode)
+
     def policy(self) -> ReusePolicy:
         """The reuse policy these settings make."""
         return ReusePolicy(
             table=parse_table(self.similarity_table),
             sigma_floor=self.sigma_floor,
             min_similarity=self.min_similarity,
-            default_kind=self.reuse_kind,
+            default_kind=ReuseKind(self.reuse_kind),
             max_donor_depth=self.max_donor_depth,
             key_levels=self.key_levels,
         )

@@ -204,7 +204,7 @@ class Orchestrator:
             store_guard=self._guards.store,
             counts=self._counts,
             policy=self._policy,
-            settings=PipelineSettings(settings.cache_mode, settings.top_k, settings.lease_s),
+            settings=PipelineSettings(settings.default_mode, settings.top_k, settings.lease_s),
             clock=self._clock,
             draw_seed=draw_seed,
         )
@@ -218,7 +218,7 @@ class Orchestrator:
             store_guard=self._guards.store,
             counts=self._counts,
             policy=self._policy,
-            default_mode=settings.cache_mode,
+            default_mode=settings.default_mode,
             default_top_k=settings.top_k,
             timeout_s=settings.call_timeout_s,
             clock=self._clock,
@@ -228,7 +228,7 @@ class Orchestrator:
         return Replica(
             version=version,
             policy=self._policy,
-            default_mode=self._settings.cache_mode,
+            default_mode=self._settings.default_mode,
             counts=self._counts,
             saver=self.saver,
             planner=self._planner,

@@ -222,7 +222,7 @@ async def test_entries_are_listed_shown_and_deleted() -> None:
 
 @in_loop
 async def test_stats_and_capabilities_tell_the_replica() -> None:
-    async with served(cache_mode=CacheMode.READ_WRITE) as (site, client):
+    async with served(cache_mode="read_write") as (site, client):
         await client.generate(GenerationParams(PROMPT, seed=1))
         await site.settle()
         site.embedder.trouble["embed_text"] = Unavailable("connection refused")

@@ -98,7 +98,7 @@ async def test_explain_tells_every_candidate_with_its_fate() -> None:
 
 @in_loop
 async def test_key_steps_are_told_only_to_those_who_may_write() -> None:
-    async with running_site(reuse_kind=ReuseKind.TRAJECTORY) as site:
+    async with running_site(reuse_kind="trajectory") as site:
         engines = site.orchestrator.engines
         assert (await engines.look_up(asked())).key_steps == (1, 2, 3, 4, 5)
         read_only = CacheOptions(mode=CacheMode.READ_ONLY)

@@ -112,7 +112,7 @@ async def test_a_far_prompt_is_a_miss_that_tells_its_best_candidate() -> None:
 @in_loop
 async def test_the_same_prompt_with_other_seeds_gives_other_pictures() -> None:
     for kind in (None, ReuseKind.RENOISE, ReuseKind.TRAJECTORY):
-        async with running_site(reuse_kind=ReuseKind.TRAJECTORY) as site:
+        async with running_site(reuse_kind="trajectory") as site:
             pictures = {
                 (await site.generate(PROMPT, seed=s, cache=CacheOptions(reuse_kind=kind))).artifact
                 for s in range(8)
@@ -122,7 +122,7 @@ async def test_the_same_prompt_with_other_seeds_gives_other_pictures() -> None:
 
 @in_loop
 async def test_a_space_or_a_capital_does_not_hide_that_the_prompt_is_the_same() -> None:
-    async with running_site(reuse_kind=ReuseKind.TRAJECTORY) as site:
+    async with running_site(reuse_kind="trajectory") as site:
         await site.generate(PROMPT, seed=1)
         told = (await site.generate("A red  circle on a blue background", seed=2)).provenance
         assert told.reuse_kind is ReuseKind.RENOISE
@@ -213,7 +213,7 @@ async def test_each_cache_mode_reads_and_writes_what_it_says(mode: CacheMode) ->
 
 @in_loop
 async def test_the_configured_mode_holds_only_where_the_request_gives_none() -> None:
-    async with running_site(cache_mode=CacheMode.OFF) as site:
+    async with running_site(cache_mode="off") as site:
         assert (await site.generate(PROMPT, seed=1)).provenance.cache_mode is CacheMode.OFF
         options = CacheOptions(mode=CacheMode.WRITE_ONLY)
         assert (await site.generate(PROMPT, seed=1, cache=options)).provenance.saved_entry_id
@@ -288,7 +288,7 @@ async def test_an_executor_that_can_only_do_trajectory_has_its_snapshots_stored(
 
 @in_loop
 async def test_prompts_are_not_stored_when_the_operator_says_so() -> None:
-    async with running_site(store_prompts=False, reuse_kind=ReuseKind.TRAJECTORY) as site:
+    async with running_site(store_prompts=False, reuse_kind="trajectory") as site:
         await site.generate(PROMPT, seed=1)
         told = (await site.generate(PROMPT, seed=2)).provenance
         assert told.tier is HitTier.APPROXIMATE

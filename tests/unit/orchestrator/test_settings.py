@@ -20,9 +20,9 @@ def test_the_defaults_make_the_published_policy() -> None:
 
 def test_a_flag_beats_the_environment_and_both_beat_the_default() -> None:
     name = "SKIPSTONE_ORCHESTRATOR_CACHE_MODE"
-    assert settings_of(**{name: "off"}).cache_mode is CacheMode.OFF
+    assert settings_of(**{name: "off"}).default_mode is CacheMode.OFF
     both = settings_of("--cache-mode", "read_only", **{name: "off"})
-    assert both.cache_mode is CacheMode.READ_ONLY
+    assert both.default_mode is CacheMode.READ_ONLY
 
 
 def test_table_and_kind_can_be_set_by_flag() -> None:
