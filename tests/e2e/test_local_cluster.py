@@ -1,18 +1,14 @@
-"""The local cluster with five small services in place of the real ones.
-
-The services are real processes with the real server shell, but hold nothing, so they start fast.
-"""
+"""The local cluster with five small services in place of the real ones."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
-import textwrap
 import threading
 from pathlib import Path
 
 import pytest
+from tests.e2e.small_services import FULL_NAMES, small_services_environ
 
 from skipstone_client._launch_flags import DEPENDENCIES
 from skipstone_client._service_process import is_serving
@@ -27,51 +23,11 @@ from skipstone_client.local_cluster import (
 pytestmark = pytest.mark.e2e
 
 WAIT_S = 30.0
-FULL_NAMES = {
-    "embedding": "skipstone.embedding.v1.Embedding",
-    "vector_index": "skipstone.vector_index.v1.VectorIndex",
-    "latent_kv": "skipstone.latent_kv.v1.LatentKV",
-    "denoise": "skipstone.denoise.v1.Denoise",
-    "orchestrator": "skipstone.orchestrator.v1.Orchestrator",
-}
-SERVICE = """
-    import os, sys
-    from pathlib import Path
-    from skipstone_shared.config import ServiceSettings, load_settings
-    from skipstone_shared.grpc_server import Mounted, serve
-
-    class Settings(ServiceSettings):
-        service_name = "{name}"
-        data_dir: Path = Path("nowhere")
-        fail: str = ""
-        embedding_target: str = ""
-        vector_index_target: str = ""
-        latent_kv_target: str = ""
-        denoise_target: str = ""
-
-    settings = load_settings(Settings)
-
-    def build():
-        if settings.fail:
-            raise ValueError(settings.fail)
-        print("plain words from {name}")
-        return Mounted(lambda server: None, ["{full_name}"])
-
-    if __name__ == "__main__":
-        sys.exit(serve(settings, build))
-"""
 
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory) -> dict[str, str]:
-    """An environment in which `python -m skipstone_<name>` starts the small services."""
-    root = tmp_path_factory.mktemp("services")
-    for name, full_name in FULL_NAMES.items():
-        code = textwrap.dedent(SERVICE).format(name=name, full_name=full_name)
-        (root / f"skipstone_{name}.py").write_text(code)
-    paths = [str(root), *(path for path in sys.path if path)]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("SKIPSTONE_")}
-    return kept | {"PYTHONPATH": os.pathsep.join(paths)}
+    return small_services_environ(tmp_path_factory.mktemp("services"))
 
 
 class Events:
