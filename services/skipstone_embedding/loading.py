@@ -6,6 +6,9 @@ from skipstone_embedding.batching import BatchingEncoder
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.encoder import Encoder
 from skipstone_embedding.model_files import MINILM, find_minilm, find_model
+from skipstone_shared.embeddings import EmbeddingInput
+
+_WARM_UP = "a stone that skips over the water"
 
 
 def load_encoder(settings: EmbeddingSettings) -> BatchingEncoder:
@@ -14,8 +17,11 @@ def load_encoder(settings: EmbeddingSettings) -> BatchingEncoder:
     Raises:
         FailedPrecondition: The model or the device cannot be used.
     """
+    model = _load_model(settings)
+    # The first call pays for allocations and lazy imports: here, not within a request's deadline.
+    model.encode([EmbeddingInput(text=_WARM_UP)])
     return BatchingEncoder(
-        _load_model(settings),
+        model,
         max_batch_size=settings.max_batch_size,
         max_wait_s=settings.max_wait_ms / 1000,
         max_queue_size=settings.max_queue_size,
