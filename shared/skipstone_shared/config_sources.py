@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from skipstone_shared.ports import DEFAULT_PORTS
 
 CONFIG_ENV = "SKIPSTONE_CONFIG"
-_KNOWN_TABLES = (*DEFAULT_PORTS, "client", "up")
+_KNOWN_TABLES = tuple(DEFAULT_PORTS)
 
 
 class ConfigError(ValueError):
