@@ -184,12 +184,12 @@ def _accepted_multiple(pipeline: Any, profile: ModelProfile, probe: PipelineProb
 
 
 def _small_call(pipeline: Any, profile: ModelProfile, size: int) -> dict[str, Any]:
-    """Arguments of the cheapest guided call: an odd multiple of the size step, two steps."""
+    """Arguments of a guided call at one size step; it is never let past its first step."""
     two_prompts = profile.second_guidance == "true_cfg_scale"
     params = GenerationParams(
         prompt=PLACEHOLDER_PROMPT,
         negative_prompt=PLACEHOLDER_PROMPT if two_prompts else "",
-        num_inference_steps=2,
+        num_inference_steps=min(profile.default_steps, profile.max_steps),
         guidance_scale=max(profile.default_guidance_scale, _GUIDED_SCALE),
         guidance_scale_2=_GUIDED_SCALE if profile.second_guidance else None,
         height=size,
