@@ -29,7 +29,8 @@ class GradientAverage:
         """
         self.workers = workers
         self._extras = extras
-        self._shared = torch.zeros(workers, parameters + extras).share_memory_()
+        shared = torch.zeros(workers, parameters + extras)
+        self._shared: Tensor = shared.share_memory_()  # type: ignore[no-untyped-call]
         self._barrier = multiprocessing.get_context("spawn").Barrier(workers)
 
     def average(self, rank: int, model: nn.Module, extras: list[float]) -> list[float]:
@@ -56,7 +57,7 @@ class GradientAverage:
         mean = self._shared.mean(dim=0)
         # Nobody may write the next gradients before everybody has read these.
         self._barrier.wait(_TIMEOUT_SECONDS)
-        parts = mean[: -self._extras].split([gradient.numel() for gradient in gradients])
+        parts = torch.split(mean[: -self._extras], [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
         return [float(value) for value in mean[-self._extras :]]
@@ -72,7 +73,10 @@ def run_workers(worker: Callable[..., None], workers: int, arguments: tuple[obje
     if workers == 1:
         worker(0, *arguments)
     else:
-        multiprocessing.spawn(_run_worker, (worker, arguments), nprocs=workers)
+        # torch has neither a type nor an export for it.
+        multiprocessing.spawn(  # type: ignore[attr-defined,no-untyped-call]
+            _run_worker, (worker, arguments), nprocs=workers
+        )
 
 
 def _run_worker(rank: int, worker: Callable[..., None], arguments: tuple[object, ...]) -> None:

@@ -14,12 +14,12 @@ from typing import Final
 
 from skipstone_bundled.scenes import Scene, SceneObject
 
-SIZE_WORDS: Final = {
+SIZE_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "small": ("small", "little", "tiny"),
     "medium": ("medium", "midsize"),
     "large": ("large", "big", "huge"),
 }
-COLOUR_WORDS: Final = {
+COLOUR_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "red": ("red", "scarlet"),
     "green": ("green",),
     "blue": ("blue",),
@@ -29,14 +29,14 @@ COLOUR_WORDS: Final = {
     "white": ("white",),
     "black": ("black",),
 }
-SHAPE_WORDS: Final = {
+SHAPE_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "circle": ("circle", "disc"),
     "square": ("square", "box"),
     "triangle": ("triangle", "pyramid"),
     "cross": ("cross", "plus"),
     "ring": ("ring", "hoop"),
 }
-BACKGROUND_WORDS: Final = {
+BACKGROUND_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "gray": ("gray", "grey"),
     "beige": ("beige", "tan"),
     "pink": ("pink",),
@@ -44,7 +44,7 @@ BACKGROUND_WORDS: Final = {
     "teal": ("teal", "turquoise"),
     "brown": ("brown",),
 }
-PLACE_WORDS: Final = {
+PLACE_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "top left": ("at the top left", "in the top left corner", "at the upper left"),
     "top": ("at the top", "at the top center", "in the upper middle"),
     "top right": ("at the top right", "in the top right corner", "at the upper right"),
@@ -181,7 +181,7 @@ def _choose(choices: tuple[str, ...], wording: Wording, slot: int) -> str:
 
 
 def _meanings() -> dict[str, tuple[str, str]]:
-    kinds = {
+    kinds: dict[str, dict[str, tuple[str, ...]]] = {
         "size": SIZE_WORDS,
         "colour": COLOUR_WORDS,
         "shape": SHAPE_WORDS,

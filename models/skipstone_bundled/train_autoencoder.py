@@ -109,7 +109,7 @@ def _train_worker(
     while progress < 1.0:
         loss = _loss(model, draw_batch(scenes, rng, _BATCH))
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         extras = [float(loss.detach()), budget.progress]
         mean_loss, progress = average.average(rank, model, extras)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -149,7 +149,7 @@ def standardise_latents(model: AutoencoderKL, pictures: Tensor) -> None:
 def encode(model: AutoencoderKL, pictures: Tensor, batch: int = 64) -> Tensor:
     """Encodes pictures `(n, 3, 64, 64)`, -1 to 1, to mean latents `(n, 4, 32, 32)`."""
     with torch.no_grad():
-        parts = [model.encode(part).latent_dist.mean for part in pictures.split(batch)]
+        parts = [model.encode(part).latent_dist.mean for part in torch.split(pictures, batch)]
     return torch.cat(parts).contiguous()
 
 
