@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Mapping
@@ -117,10 +118,11 @@ def _run(cluster: LocalCluster, view: LogView | JsonView) -> None:
         threading.Event().wait()
     except KeyboardInterrupt:
         view.say("stopping; press Ctrl-C again to stop at once")
-    try:
-        cluster.stop()
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    finally:
+        try:
+            cluster.stop()
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
     view.say("stopped")
 
 
@@ -198,7 +200,8 @@ class LogView:
     def _print(self, service: str, text: Text) -> None:
         # Appended, since a style given to the first Text would colour the whole line.
         line = Text().append(f"{service:<{_NAME_WIDTH}} | ", style=_COLOURS.get(service, "bold"))
-        self._console.print(line.append_text(text), soft_wrap=True)
+        with contextlib.suppress(OSError):  # the terminal is gone; the services still have to stop
+            self._console.print(line.append_text(text), soft_wrap=True)
 
 
 class JsonView:
@@ -206,21 +209,25 @@ class JsonView:
 
     def say(self, text: str) -> None:
         """Something about all services."""
-        print_json({"service": "skipstone", "event": text})
+        self._print({"service": "skipstone", "event": text})
 
     def say_ready(self, targets: Mapping[str, str]) -> None:
         """All services serve."""
-        print_json({"service": "skipstone", "event": "ready", "targets": targets})
+        self._print({"service": "skipstone", "event": "ready", "targets": targets})
 
     def show(self, event: ClusterEvent) -> None:
         """One event; called from several threads."""
         match event:
             case LogLine(service, text, fields):
-                print_json(fields if fields is not None else {"service": service, "text": text})
+                self._print(fields if fields is not None else {"service": service, "text": text})
             case ServiceReady():
-                print_json({"event": "service ready", **plain(event)})
+                self._print({"event": "service ready", **plain(event)})
             case ServiceDied():
-                print_json({"event": "service died", **plain(event)})
+                self._print({"event": "service died", **plain(event)})
+
+    def _print(self, value: Any) -> None:
+        with contextlib.suppress(OSError):  # as in LogView
+            print_json(value)
 
 
 def log_text(fields: Mapping[str, Any]) -> Text:

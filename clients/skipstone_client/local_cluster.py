@@ -104,7 +104,8 @@ class LocalCluster:
             flags: Further flags per service; they win over everything else.
             free_ports: Let every service take any free port instead of its configured one.
             restart: Start a service again that died, with growing pauses.
-            on_event: Called with every log line and every change, from threads of this object.
+            on_event: Called with every log line and every change, from threads of this object. It
+                must not raise.
             environ: Environment of the services; that of this process by default.
             ready_timeout_s: Time all of them have to get ready, in seconds.
             stop_grace_s: Time a service has to end after SIGTERM before it is killed, in seconds.
@@ -183,8 +184,10 @@ class LocalCluster:
                 self._end(services)
         finally:
             # Also when the wait was interrupted: nothing may be left behind.
-            for process in list(self._processes.values()):
+            processes = list(self._processes.values())
+            for process in processes:
                 process.kill()
+            for process in processes:
                 process.wait(_KILL_WAIT_S)
 
     def __enter__(self) -> Self:

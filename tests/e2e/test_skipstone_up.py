@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -90,6 +93,34 @@ def test_up_ends_with_the_sentence_of_a_service_that_cannot_start(environ, tmp_p
     assert process.returncode == 1
     assert err == ("skipstone: skipstone-denoise: cannot start: no model at models/gone\n")
     assert "latent_kv    | ready at" in out
+
+
+def test_up_stops_everything_when_its_terminal_goes_away(environ, tmp_path):
+    """Then a signal comes and nothing can be printed any more."""
+    terminal, other_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "skipstone_client", "up", "--free-ports", "--data-dir", tmp_path],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+        env=environ,
+        start_new_session=True,
+        preexec_fn=take_terminal,
+    )
+    os.close(other_end)
+    seen = b""
+    while b"ready: orchestrator at" not in seen:
+        seen += os.read(terminal, 1024)
+    children = children_of(process.pid)
+    assert len(children) == 5
+    os.close(terminal)
+    process.wait(WAIT_S)
+    assert not any(map(is_there, children))
+
+
+def take_terminal() -> None:
+    """Makes standard input the terminal of the new session, which ends with it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def test_up_as_json_prints_one_object_a_line(environ, tmp_path):
