@@ -111,6 +111,9 @@ class OrchestratorSettings(ServiceSettings):
     save_queue_size: int = Field(default=256, ge=1)
     """Saves, discards and repairs that may wait; more are dropped and counted."""
 
+    late_write_s: float = Field(default=5.0, gt=0.0)
+    """Seconds until a snapshot of an abandoned run must have reached latent_kv."""
+
     save_drain_s: float = Field(default=10.0, ge=0.0)
     """Seconds that waiting saves get at shutdown."""
 

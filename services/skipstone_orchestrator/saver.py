@@ -165,7 +165,13 @@ class Saver:
     """The queue of saves, discards and repairs of one replica."""
 
     def __init__(
-        self, writer: EntryWriter, counts: ServedCounts, *, queue_size: int, clock: Clock
+        self,
+        writer: EntryWriter,
+        counts: ServedCounts,
+        *,
+        queue_size: int,
+        late_write_s: float,
+        clock: Clock,
     ) -> None:
         """Creates the queue; `run` must be running for it to drain.
 
@@ -173,8 +179,10 @@ class Saver:
             writer: Does the work.
             counts: Where saves and drops are counted.
             queue_size: Jobs that may wait.
+            late_write_s: Seconds until a snapshot of an abandoned run must have arrived.
             clock: Seconds.
         """
+        self._late_write_s = late_write_s
         self._writer = writer
         self._counts = counts
         self._clock = clock
@@ -215,8 +223,18 @@ class Saver:
     def discard(self, namespace: str, entry_id: str) -> None:
         """Queues the removal of what an abandoned run wrote under a claimed entry.
 
-        When the queue is full the entry's lease does it.
+        It is done twice, since a snapshot may still be on its way. When the queue is full the
+        entry's lease does it.
         """
+        self._queue_discard(namespace, entry_id)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._late_write_s, self._discard_late, namespace, entry_id)
+
+    def _discard_late(self, namespace: str, entry_id: str) -> None:
+        if self.claim(namespace, entry_id):  # else the same request runs again and writes it anew
+            self._queue_discard(namespace, entry_id)
+
+    def _queue_discard(self, namespace: str, entry_id: str) -> None:
         if not self._put(lambda: self._discard(namespace, entry_id)):
             self.release(namespace, entry_id)
 

@@ -93,7 +93,11 @@ class Orchestrator:
         self._denoise_guard = self._make_denoise_guard()
         self._writer = self._make_writer()
         self.saver = Saver(
-            self._writer, self._counts, queue_size=settings.save_queue_size, clock=clock
+            self._writer,
+            self._counts,
+            queue_size=settings.save_queue_size,
+            late_write_s=settings.late_write_s,
+            clock=clock,
         )
         self._planner = Planner(
             backends.denoiser,

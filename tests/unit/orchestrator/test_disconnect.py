@@ -124,3 +124,39 @@ async def test_of_two_equal_requests_at_once_one_is_saved_even_when_the_other_is
         assert isinstance(finished, GenerateFinished)
         assert site.index.ids() == [finished.provenance.saved_entry_id]
         assert (await site.generate(PROMPT, seed=1)).provenance.tier is HitTier.EXACT
+
+
+@in_loop
+async def test_a_snapshot_that_arrives_after_the_caller_left_is_removed_too() -> None:
+    async with running_site(late_write_s=0.05) as site:
+        events = site.stream(PROMPT, seed=1, cache=KEYS)
+        async for event in events:
+            if is_step(3, event):
+                break
+        entry_id = site.executor.requests[-1].snapshots.entry_id
+        await events.aclose()
+        await site.settle()
+        key = site.executor.requests[-1].expected_compatibility_key
+        site.store.write("default", entry_id, 3, 10, "late", compatibility_key=key)
+        while site.store.entries:
+            await asyncio.sleep(0.001)
+
+
+@in_loop
+async def test_the_second_look_spares_the_same_request_that_was_sent_again() -> None:
+    async with running_site(late_write_s=1000.0) as site:
+        events = site.stream(PROMPT, seed=1, cache=KEYS)
+        async for event in events:
+            if is_step(3, event):
+                break
+        await events.aclose()
+        await site.settle()
+        site.executor.gate, site.executor.gate_from = asyncio.Event(), 5
+        again = asyncio.create_task(site.generate(PROMPT, seed=1, cache=KEYS))
+        while len(site.executor.requests) < 2:
+            await asyncio.sleep(0)
+        entry_id = site.executor.requests[0].snapshots.entry_id
+        site.orchestrator.saver._discard_late("default", entry_id)  # as its timer would
+        site.executor.gate.set()
+        saved = (await again).provenance.saved_entry_id
+        assert set(site.store.entries[("default", saved)]) == {1, 2, 3, 10}
