@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -128,7 +128,7 @@ class DiffusersEngine:
 
     def run(
         self, request: DenoiseRequest, cancelled: Callable[[], bool] = never_cancelled
-    ) -> Iterator[DenoiseEvent]:
+    ) -> Generator[DenoiseEvent, None, None]:
         """Runs one generation on a thread of the engine."""
         if self._closing.is_set():
             raise Unavailable("the executor is shutting down")

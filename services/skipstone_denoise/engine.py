@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Protocol
 
 from skipstone_shared.denoise_runs import (
@@ -43,7 +43,7 @@ class DenoiseEngine(Protocol):
 
     def run(
         self, request: DenoiseRequest, cancelled: Callable[[], bool] = never_cancelled
-    ) -> Iterator[DenoiseEvent]:
+    ) -> Generator[DenoiseEvent, None, None]:
         """Runs one generation and yields what happens, as it happens.
 
         The order is: one DenoiseStarted, then StepProgress and SnapshotWritten, then the Artifact

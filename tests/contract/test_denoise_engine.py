@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -49,7 +49,7 @@ class Engine(Protocol):
 
     def plan(self, params: GenerationParams) -> GenerationPlan: ...
 
-    def run(self, request: DenoiseRequest) -> Iterator[DenoiseEvent]: ...
+    def run(self, request: DenoiseRequest) -> Generator[DenoiseEvent, None, None]: ...
 
     def get_stats(self) -> DenoiseStats: ...
 
@@ -191,7 +191,7 @@ def test_a_caller_that_goes_away_frees_the_executor(engine: Engine) -> None:
     events = engine.run(DenoiseRequest("", endless, snapshots=SnapshotPlan("gone")))
     assert isinstance(next(events), DenoiseStarted)
     next(events)
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     # One place runs and one waits: this ends only when the first run has stopped.
     assert finished(run(engine)).executed_steps == STEPS
     assert engine.get_stats().cancelled_count == cancelled + 1
@@ -213,7 +213,7 @@ def test_more_requests_than_may_wait_are_refused(engine: Engine) -> None:
         next(running)
     with pytest.raises(errors.QueueFull):
         run(engine)
-    running.close()  # type: ignore[attr-defined]
+    running.close()
     waiting.join()
     assert done.is_set()
 

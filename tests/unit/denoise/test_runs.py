@@ -124,7 +124,7 @@ def test_closing_the_iterator_stops_the_run_and_the_next_request_is_as_if_alone(
         events = rig.engine.run(DenoiseRequest("", endless, snapshots=SnapshotPlan("gone")))
         next(events)
         next(events)
-        events.close()  # type: ignore[attr-defined]
+        events.close()
         assert rig.run().picture == alone
         assert rig.engine.get_stats().cancelled_count == 1
         assert not rig.store.snapshots
