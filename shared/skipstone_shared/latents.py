@@ -215,8 +215,20 @@ class LatentFingerprint:
 
 
 def compatibility_key(fingerprint: LatentFingerprint) -> str:
-    """Hash of a fingerprint: 32 hexadecimal digits. The one function that makes this key."""
-    return canonical_hash(dataclasses.asdict(fingerprint))
+    """Hash of a fingerprint: 32 hexadecimal digits. The one function that makes this key.
+
+    Whole numbers given as ints count as the floats that they are once a message carried them.
+    """
+    as_sent = dataclasses.replace(
+        fingerprint,
+        guidance_scales=tuple(float(scale) for scale in fingerprint.guidance_scales),
+        expert_boundary=float(fingerprint.expert_boundary),
+        adapters=tuple(
+            dataclasses.replace(adapter, scale=float(adapter.scale))
+            for adapter in fingerprint.adapters
+        ),
+    )
+    return canonical_hash(dataclasses.asdict(as_sent))
 
 
 def canonical_hash(value: object) -> str:
