@@ -11,7 +11,6 @@ import numpy as np
 
 from skipstone_shared.errors import DataCorrupt, InvalidArgument
 from skipstone_shared.latents import (
-    LATENTS_PART,
     DType,
     LatentRef,
     SnapshotMetadata,
@@ -20,6 +19,7 @@ from skipstone_shared.latents import (
     checked_namespace,
     checksum,
 )
+from skipstone_shared.snapshot_rules import checked_metadata
 from skipstone_shared.stored_entries import DEFAULT_LEASE_S, StoreCapabilities
 
 # A floating number is NaN or infinite exactly when all bits of its exponent are set. Comparing bit
@@ -37,14 +37,17 @@ _FINITE_BLOCK_BYTES = 1 << 18
 
 def receive(
     metadata: SnapshotMetadata, data: Iterable[bytes | memoryview], size_bytes: int, xxh3_64: int
-) -> bytearray:
+) -> memoryview:
     """Collects the bytes of one snapshot and checks them.
+
+    The buffer is not zeroed, so that it takes memory only as its bytes arrive: a caller that
+    declares much and sends nothing costs nothing.
 
     Raises:
         InvalidArgument: more or fewer bytes than declared, or a value is not finite.
         DataCorrupt: the bytes do not match the checksum.
     """
-    received = bytearray(size_bytes)
+    received = np.empty(size_bytes, np.uint8).data
     filled = 0
     for chunk in data:
         end = filled + len(chunk)
@@ -62,7 +65,7 @@ def receive(
             field="data",
             allowed=f"exactly size_bytes ({size_bytes})",
         )
-    if checksum(memoryview(received)) != xxh3_64:
+    if checksum(received) != xxh3_64:
         raise DataCorrupt("the bytes that arrived do not match xxh3_64; send them again")
     _check_finite(received, metadata.parts)
     return received
@@ -79,20 +82,7 @@ def check_header(
     Raises:
         InvalidArgument: one of them is wrong.
     """
-    checked_entry_id(metadata.entry_id)
-    if not 0 <= metadata.step_index <= metadata.num_inference_steps:
-        raise InvalidArgument(
-            f"step_index {metadata.step_index} lies outside the run",
-            field="metadata.step_index",
-            allowed=f"0 to num_inference_steps ({metadata.num_inference_steps})",
-        )
-    first = metadata.parts[0] if metadata.parts else None
-    if first is None or first.name != LATENTS_PART or not first.spec.dtype.is_floating:
-        raise InvalidArgument(
-            "the first part is not the latents",
-            field="metadata.parts",
-            allowed=f"at least one part, the first named {LATENTS_PART!r} and floating",
-        )
+    checked_metadata(metadata)
     if size_bytes != metadata.size_bytes:
         raise InvalidArgument(
             f"size_bytes {size_bytes} where the parts need {metadata.size_bytes}",
@@ -177,12 +167,11 @@ def check_page(page_size: int, page_token: str) -> None:
             ) from None
 
 
-def _check_finite(data: bytearray, parts: Sequence[TensorPart]) -> None:
-    view = memoryview(data)
+def _check_finite(data: memoryview, parts: Sequence[TensorPart]) -> None:
     start = 0
     for part in parts:
         end = start + part.spec.size_bytes
-        if part.spec.dtype.is_floating and not _is_finite(view[start:end], part.spec.dtype):
+        if part.spec.dtype.is_floating and not _is_finite(data[start:end], part.spec.dtype):
             raise InvalidArgument(
                 f"part {part.name!r} holds NaN or infinity", field="data", allowed="finite numbers"
             )

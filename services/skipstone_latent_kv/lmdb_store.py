@@ -105,7 +105,7 @@ class LmdbStore:
         key = checked_namespace(namespace), metadata.entry_id
         self._quotas.check_fits(size_bytes)
         lease_s = incoming.check_header(metadata, size_bytes, lease_s, self._capabilities)
-        received = memoryview(incoming.receive(metadata, data, size_bytes, xxh3_64))
+        received = incoming.receive(metadata, data, size_bytes, xxh3_64)
 
         def write(txn: Transaction) -> None:
             now = self._clock()

@@ -91,7 +91,7 @@ class MemoryStore:
             growth = size_bytes - (before.ref.size_bytes if before else 0)
             for victim in make_room(self._table, self._quotas, key, growth):
                 self._remove(victim.key, EvictionKind.CAPACITY)
-            snapshot = Snapshot(ref, metadata, memoryview(received).toreadonly())
+            snapshot = Snapshot(ref, metadata, received.toreadonly())
             self._snapshots.setdefault(key, {})[metadata.step_index] = snapshot
             state = state.with_snapshot(growth, before is None, now + lease_s)
             self._table.put(state, used=True)

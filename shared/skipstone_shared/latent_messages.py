@@ -5,8 +5,6 @@ from __future__ import annotations
 from skipstone.latent.v1 import latent_pb2
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.latents import (
-    LATENTS_PART,
-    PART_NAME_PATTERN,
     AdapterFingerprint,
     GuidanceMode,
     LatentFingerprint,
@@ -15,6 +13,7 @@ from skipstone_shared.latents import (
     TensorPart,
     checked_entry_id,
 )
+from skipstone_shared.snapshot_rules import checked_metadata
 from skipstone_shared.tensor_messages import (
     dtype_from_message,
     dtype_to_message,
@@ -87,49 +86,20 @@ def metadata_from_message(message: latent_pb2.SnapshotMetadata) -> SnapshotMetad
     """The metadata of a message.
 
     Raises:
-        InvalidArgument: a bad id, step, sigma or list of parts.
+        InvalidArgument: a field is out of its range.
     """
-    if message.num_inference_steps < 1:
-        raise InvalidArgument(
-            "num_inference_steps is below 1", field="num_inference_steps", allowed="1 and up"
+    return checked_metadata(
+        SnapshotMetadata(
+            entry_id=message.entry_id,
+            step_index=message.step_index,
+            num_inference_steps=message.num_inference_steps,
+            sigma=message.sigma,
+            compatibility_key=message.compatibility_key,
+            parts=tuple(TensorPart(p.name, spec_from_message(p.spec)) for p in message.parts),
+            scheduler_state_json=message.scheduler_state_json,
+            depth=message.depth,
         )
-    if not 0 <= message.step_index <= message.num_inference_steps:
-        raise InvalidArgument(
-            f"step_index {message.step_index} lies outside the run",
-            field="step_index",
-            allowed=f"0 to num_inference_steps ({message.num_inference_steps})",
-        )
-    if not 0 <= message.sigma < float("inf"):
-        raise InvalidArgument(
-            f"sigma {message.sigma} is not a noise level", field="sigma", allowed="finite, 0 and up"
-        )
-    return SnapshotMetadata(
-        entry_id=checked_entry_id(message.entry_id),
-        step_index=message.step_index,
-        num_inference_steps=message.num_inference_steps,
-        sigma=message.sigma,
-        compatibility_key=message.compatibility_key,
-        parts=_checked_parts(message),
-        scheduler_state_json=message.scheduler_state_json,
-        depth=message.depth,
     )
-
-
-def _checked_parts(message: latent_pb2.SnapshotMetadata) -> tuple[TensorPart, ...]:
-    parts = tuple(TensorPart(p.name, spec_from_message(p.spec)) for p in message.parts)
-    names = [part.name for part in parts]
-    bad = [name for name in names if not PART_NAME_PATTERN.fullmatch(name)]
-    if not names or names[0] != LATENTS_PART or len(set(names)) != len(names) or bad:
-        raise InvalidArgument(
-            f"parts are named {names[:8]}",
-            field="parts",
-            allowed=f"unique names of [a-z0-9_.], the first one {LATENTS_PART!r}",
-        )
-    if not parts[0].spec.dtype.is_floating:
-        raise InvalidArgument(
-            "latents are integers", field="parts[0].spec.dtype", allowed="a floating element type"
-        )
-    return parts
 
 
 def fingerprint_to_message(fingerprint: LatentFingerprint) -> latent_pb2.LatentFingerprint:

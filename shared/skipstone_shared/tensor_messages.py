@@ -10,6 +10,7 @@ import numpy.typing as npt
 from skipstone.latent.v1 import latent_pb2
 from skipstone_shared.errors import DataCorrupt, InvalidArgument
 from skipstone_shared.latents import DType, TensorPart, TensorSpec
+from skipstone_shared.snapshot_rules import checked_spec
 
 Array = npt.NDArray[np.generic]
 
@@ -53,14 +54,9 @@ def spec_from_message(message: latent_pb2.TensorSpec) -> TensorSpec:
     """The spec of a message.
 
     Raises:
-        InvalidArgument: unknown element type, or a dimension below 1.
+        InvalidArgument: unknown element type, a dimension below 1, or too many dimensions.
     """
-    shape = tuple(message.shape)
-    if any(size < 1 for size in shape):
-        raise InvalidArgument(
-            f"shape {shape} has a dimension below 1", field="shape", allowed="sizes of at least 1"
-        )
-    return TensorSpec(dtype_from_message(message.dtype), shape)
+    return checked_spec(TensorSpec(dtype_from_message(message.dtype), tuple(message.shape)))
 
 
 def array_spec(array: Array) -> TensorSpec:

@@ -272,8 +272,23 @@ class TestRefusedWrites:
             ("step_index", -1),
             ("entry_id", "no/slash"),
             ("entry_id", ""),
+            ("num_inference_steps", 0),
+            ("sigma", -0.5),
+            ("sigma", np.nan),
+            ("sigma", np.inf),
+            ("depth", -1),
+            ("compatibility_key", "wan-720p"),
+            ("compatibility_key", ""),
+            ("scheduler_state_json", "[1]"),
+            ("scheduler_state_json", "{"),
+            ("scheduler_state_json", '{"a":' * 3000),
+            ("scheduler_state_json", f'{{"a":"{"x" * 20_000}"}}'),
             ("parts", ()),
             ("parts", integers),
+            ("parts", write.metadata.parts * 2),
+            ("parts", parts_of({"noise": latents()})),
+            ("parts", parts_of({"latents": latents(), "Scheduler/x": latents()})),
+            ("parts", parts_of({"latents": latents()} | {f"p{i}": latents() for i in range(64)})),
         ]:
             bad = write.but(metadata=dataclasses.replace(write.metadata, **{field: value}))
             error = self.refuses(store, bad, InvalidArgument, before)

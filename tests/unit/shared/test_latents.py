@@ -120,6 +120,18 @@ def test_the_key_is_the_same_on_both_sides_of_the_wire() -> None:
     assert len(compatibility_key(FINGERPRINT)) == 32
 
 
+def test_a_whole_number_given_as_an_int_has_the_key_that_its_message_has() -> None:
+    """An engine computes the key of what it built, the orchestrator that of what it received."""
+    ints = dataclasses.replace(
+        FINGERPRINT,
+        guidance_scales=(5,),
+        expert_boundary=1,
+        adapters=(AdapterFingerprint("style", "ff", 1),),
+    )
+    restored = fingerprint_from_message(fingerprint_to_message(ints))
+    assert compatibility_key(restored) == compatibility_key(ints)
+
+
 def test_a_value_that_is_not_finite_has_no_key() -> None:
     with pytest.raises(ValueError):
         canonical_hash({"guidance": math.nan})
@@ -187,10 +199,12 @@ def test_an_element_type_that_cannot_be_stored_is_refused() -> None:
         dtype_from_message(latent_pb2.DTYPE_UNSPECIFIED)
 
 
-def test_a_dimension_below_one_is_refused() -> None:
-    message = spec_to_message(TensorSpec(DType.FLOAT32, (2, 0)))
-    with pytest.raises(InvalidArgument):
+@pytest.mark.parametrize("shape", [(2, 0), (-1,), (1,) * 33])
+def test_a_shape_that_no_array_has_is_refused(shape: tuple[int, ...]) -> None:
+    message = spec_to_message(TensorSpec(DType.FLOAT32, shape))
+    with pytest.raises(InvalidArgument) as raised:
         spec_from_message(message)
+    assert raised.value.field == "shape"
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.is_floating])

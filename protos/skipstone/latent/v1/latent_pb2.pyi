@@ -101,7 +101,7 @@ class TensorSpec(_message.Message):
     """Element type. DTYPE_UNSPECIFIED is refused."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Sizes of the dimensions, outermost first. Each >= 1; empty means a scalar."""
+        """Sizes of the dimensions, outermost first. Each >= 1, up to 32 of them; empty means a scalar."""
 
     def __init__(
         self,
@@ -175,16 +175,16 @@ class SnapshotMetadata(_message.Message):
     flow matching 0 to 1.
     """
     compatibility_key: _builtins.str
-    """Compatibility key of the run: hash of its LatentFingerprint, 32 hexadecimal digits."""
+    """Compatibility key of the run: hash of its LatentFingerprint, 32 hexadecimal digits (0-9a-f)."""
     scheduler_state_json: _builtins.str
-    """Scalars of the scheduler at this step as a JSON object (for example lower_order_nums). Empty
-    when the latent alone is enough to resume exactly.
+    """Scalars of the scheduler at this step as a JSON object of up to 16 KiB (for example
+    lower_order_nums). Empty when the latent alone is enough to resume exactly.
     """
     depth: _builtins.int
     """How many resumed runs lie between this latent and noise: 0 for a full run."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorPart]:
-        """The tensors, in the order in which their bytes are concatenated. At least one."""
+        """The tensors, in the order in which their bytes are concatenated. 1 to 64."""
 
     def __init__(
         self,
