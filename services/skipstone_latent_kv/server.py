@@ -43,6 +43,8 @@ from skipstone_shared.timestamp_messages import timestamp_to_message
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["LatentKV"].full_name
 
 _DEFAULT_PAGE_SIZE = 100
+_MAX_PAGE_BYTES = 3 << 20
+"""gRPC refuses to receive messages of 4 MiB."""
 
 
 def mount(
@@ -158,13 +160,16 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         self, request: pb.ListEntriesRequest, context: grpc.ServicerContext
     ) -> pb.ListEntriesResponse:
         """One page of a namespace."""
-        page = self._store.list_entries(
-            request.namespace,
-            request.page_size or _DEFAULT_PAGE_SIZE,
-            request.page_token,
-            request.include_uncommitted,
-        )
-        return stored_page_to_message(page)
+        page_size = request.page_size or _DEFAULT_PAGE_SIZE
+        while True:
+            page = self._store.list_entries(
+                request.namespace, page_size, request.page_token, request.include_uncommitted
+            )
+            response = stored_page_to_message(page)
+            if response.ByteSize() <= _MAX_PAGE_BYTES or len(page.entries) == 1:
+                return response
+            # Asked again, not cut: only the store knows the token of a shorter page.
+            page_size = len(page.entries) // 2
 
     def PinEntries(  # noqa: N802
         self, request: pb.PinEntriesRequest, context: grpc.ServicerContext

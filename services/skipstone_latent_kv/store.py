@@ -149,7 +149,7 @@ class LatentStore(Protocol):
 
         Args:
             namespace: Namespace to list.
-            page_size: Entries wanted, 1 to 1000.
+            page_size: Entries wanted, 1 to 1000; a store may return fewer although more follow.
             page_token: ``next_page_token`` of the page before; empty for the first.
             include_uncommitted: List uncommitted entries too.
         """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 from collections.abc import Iterator
 
 import grpc
@@ -136,6 +138,27 @@ class TestReads:
         save(served.store, "entry")
         page = served.stub.ListEntries(pb.ListEntriesRequest(), timeout=TIMEOUT_S)
         assert [entry.entry_id for entry in page.entries] == ["entry"]
+
+    def test_a_page_is_shorter_where_its_snapshots_do_not_fit_into_one_message(
+        self, served: Served
+    ) -> None:
+        """The client would drop an answer of more than 4 MiB, and the listing could never end."""
+        state = json.dumps({"scalars": "x" * 16_000})
+        ids = [f"e{number:02}" for number in range(14)]
+        for entry_id, step in itertools.product(ids, range(20)):
+            write = Write.of(entry_id, latents(size_bytes=2), step_index=step)
+            noted = dataclasses.replace(write.metadata, scheduler_state_json=state)
+            write.but(metadata=noted).to(served.store)
+        found: list[str] = []
+        token = ""
+        while token or not found:
+            request = pb.ListEntriesRequest(
+                page_size=14, page_token=token, include_uncommitted=True
+            )
+            page = served.stub.ListEntries(request, timeout=TIMEOUT_S)
+            found += [entry.entry_id for entry in page.entries]
+            token = page.next_page_token
+        assert found == ids
 
     def test_batches_answer_with_one_status_per_id(self, served: Served) -> None:
         save(served.store, "entry")

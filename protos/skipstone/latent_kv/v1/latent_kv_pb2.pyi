@@ -557,7 +557,7 @@ class ListEntriesRequest(_message.Message):
     namespace: _builtins.str
     """Namespace; empty means "default"."""
     page_size: _builtins.int
-    """Entries wanted, 1 to 1000. 0: 100."""
+    """Entries wanted, 1 to 1000. 0: 100. A page holds fewer when more do not fit into one message."""
     page_token: _builtins.str
     """next_page_token of the page before. Empty: from the start."""
     include_uncommitted: _builtins.bool
@@ -587,7 +587,7 @@ class ListEntriesResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty when this was the last."""
+    """Token of the next page; empty when this was the last, and only then."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredEntry]:
         """The entries."""
