@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -81,6 +83,24 @@ def test_eight_requests_at_once_equal_the_same_eight_one_after_another(
     alone = [rigs[name].run(params).picture for params in requests]
     assert len(set(alone)) == len(alone)
     assert rigs[name].run_at_once(requests) == alone
+
+
+@pytest.mark.parametrize("part", ["text_encoder", "vae.decoder"])
+def test_parts_that_keep_state_work_for_one_request_at_a_time(part: str) -> None:
+    """Fast tokenizers refuse two callers; video autoencoders keep frames on themselves."""
+    with open_rig(wan_pipeline(), max_concurrent_requests=2) as rig:
+        meeting = threading.Barrier(2)
+        met = []
+
+        def meet(*_: Any) -> None:
+            # The first request waits here for the second, which must not come.
+            with contextlib.suppress(threading.BrokenBarrierError):
+                met.append(meeting.wait(0.5))
+
+        operator.attrgetter(part)(rig.pipeline).register_forward_pre_hook(meet)
+        rig.run_at_once([dataclasses.replace(PARAMS, num_frames=5)] * 2)
+        assert meeting.broken
+        assert not met
 
 
 def test_events_come_in_the_order_of_the_contract(rigs: dict[str, Rig]) -> None:
