@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +24,11 @@ from skipstone_shared.stored_entries import EvictionKind, StoredEntry, StoredSna
 from skipstone_shared.structured_logging import get_logger
 
 T = TypeVar("T")
+
+# A disk that fills up in the middle of a write is an input/output error to LMDB.
+_DISK_TROUBLE = tuple(
+    os.strerror(code) for code in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
+)
 
 
 class LmdbEntries:
@@ -86,14 +93,10 @@ class LmdbEntries:
             size_bytes: About how many bytes it writes.
 
         Raises:
-            ResourceExhausted: the disk is full.
+            ResourceExhausted: the disk is full or failing.
         """
-        try:
+        with _disk_trouble():
             return self._committer.run(operation, size_bytes)
-        except lmdb.DiskError as error:
-            raise ResourceExhausted(
-                "the disk of the data directory is full; free space or lower quota_bytes"
-            ) from error
 
     def find(self, key: EntryKey) -> EntryState | None:
         """The entry unless it is over."""
@@ -148,8 +151,8 @@ class LmdbEntries:
         self._logger.error("corrupt entry", namespace=key[0], entry_id=key[1], error=error.message)
         try:
             self.change(remove)
-        except lmdb.Error as failure:
-            # Damage in LMDB's own pages; the entry goes on reading as not there.
+        except (lmdb.Error, ResourceExhausted) as failure:
+            # Damage in LMDB's own pages or a full disk; the entry goes on reading as not there.
             self._logger.error("corrupt entry cannot be removed", error=str(failure))
 
     def sweep(self) -> int:
@@ -162,7 +165,8 @@ class LmdbEntries:
             return ended
 
         ended = self.change(sweep)
-        self._env.flush()
+        with _disk_trouble():
+            self._env.flush()
         return ended
 
     def disk_bytes(self) -> int:
@@ -243,6 +247,20 @@ class LmdbEntries:
             namespace, _, entry_id = row.decode("ascii", "replace").partition("\0")
             self._logger.error("corrupt entry", namespace=namespace, entry_id=entry_id)
             self._removals.append((EvictionKind.CORRUPT, namespace, entry_id))
+
+
+@contextmanager
+def _disk_trouble() -> Iterator[None]:
+    """Tells errors of the disk, for which LMDB has no common class, from all others."""
+    try:
+        yield
+    except lmdb.Error as error:
+        if not str(error).endswith(_DISK_TROUBLE):
+            raise
+        raise ResourceExhausted(
+            f"the data directory cannot be written ({error}): its disk is full or failing; free "
+            "space or lower quota_bytes"
+        ) from error
 
 
 def _attempt(operation: Operation, txn: Transaction) -> Outcome:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lmdb
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import LATENT_BYTES, Clock, Write, latents, list_ids, save
 
 from skipstone_latent_kv.eviction import Quotas
-from skipstone_latent_kv.lmdb_environment import LmdbEnvironment
 from skipstone_latent_kv.lmdb_rows import CHUNK_BYTES
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_shared.errors import (
@@ -326,25 +328,43 @@ class TestSpace:
         assert store.get_stats("").disk_bytes <= 1.5 * size
         store.close()
 
-    def test_a_full_disk_refuses_the_write_and_keeps_the_rest(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store = open_store(tmp_path)
+    def test_a_full_disk_refuses_writes_and_keeps_the_rest(self, tmp_path: Path) -> None:
+        """LMDB reports a disk that fills up in the middle of a write like a broken one."""
+        store = open_store(tmp_path, durability="none")
         ref = save(store, "entry")
-        write = LmdbEnvironment.write
-
-        def fail(*_: object) -> None:
-            raise lmdb.DiskError("No space left on device")
-
-        monkeypatch.setattr(LmdbEnvironment, "write", fail)
-        with pytest.raises(ResourceExhausted, match="disk"):
-            Write.of("more").to(store)
-        monkeypatch.setattr(LmdbEnvironment, "write", write)
+        large = Write.of("large", latents(size_bytes=3 << 20))
+        with largest_file(2 << 20):
+            with pytest.raises(ResourceExhausted, match="disk is full"):
+                large.to(store)
         assert store.read_latent("", ref).ref == ref
         assert list_ids(store) == ["entry"]
         assert store.get_stats("").size_bytes == LATENT_BYTES
-        save(store, "more")
+        large.to(store)
         store.close()
+
+    def test_a_corrupt_entry_on_a_full_disk_is_a_miss(self, tmp_path: Path) -> None:
+        """Removing it needs pages that are not there; the reader must not notice."""
+        store = open_store(tmp_path)
+        write = Write.of("entry", latents(1))
+        ref = write.to(store)
+        store.close()
+        damage(tmp_path, write.all_bytes, flipped(write.all_bytes))
+        store = open_store(tmp_path)
+        with capture_logs(), largest_file(4096):
+            with pytest.raises(LatentNotFound):
+                store.read_latent("", ref)
+        store.close()
+
+
+@contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """Stands for a full disk: no file of this process may grow beyond."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_with_durability_always_no_two_writes_share_a_commit(tmp_path: Path) -> None:
