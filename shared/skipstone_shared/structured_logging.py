@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Literal, TextIO
+from contextlib import suppress
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -34,13 +35,14 @@ def configure_logging(
         stream: Where lines go; stderr by default.
     """
     stream = stream or sys.stderr
+    sink = _LossySink(stream)
     number = logging.getLevelNamesMapping()[level.upper()]
     shared = _shared_processors(service)
     renderer = _renderer(log_format, stream)
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, sink)),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)
@@ -51,6 +53,26 @@ def configure_logging(
         )
     )
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+class _LossySink:
+    """A stream that drops what cannot be written.
+
+    Otherwise a full disk or a log reader that died would fail every request at its log line.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Writes what can be written."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flushes what can be flushed."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def _shared_processors(service: str) -> list[Processor]:

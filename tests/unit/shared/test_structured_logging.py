@@ -65,6 +65,21 @@ def test_libraries_come_out_in_the_same_form(stream: io.StringIO) -> None:
     assert (line["event"], line["service"], line["logger"]) == ("old style", "latent_kv", "library")
 
 
+class Unwritable(io.StringIO):
+    """A log whose reader died, or whose disk is full."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_log_that_cannot_be_written_fails_nobody(stream: io.StringIO) -> None:
+    configure_logging("latent_kv", stream=Unwritable())
+    get_logger().info("lost")
+
+
 def test_the_console_form_is_for_people(stream: io.StringIO) -> None:
     configure_logging("latent_kv", log_format="console", stream=stream)
     get_logger().info("opened", entries=3)
