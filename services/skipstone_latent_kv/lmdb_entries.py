@@ -72,11 +72,15 @@ class LmdbEntries:
         self.evicted_count = 0
         self.table = EntryTable()
         self._env = LmdbEnvironment(path, initial_map_bytes, sync)
-        self.rows = LmdbRows(self._env)
-        with self._env.read() as txn:
-            self.log = EvictionLog(event_history, self.rows.events(txn))
-            self._last_value_id = self.rows.last_value_id(txn)
-            damaged = self._load(txn)
+        try:
+            self.rows = LmdbRows(self._env)
+            with self._env.read() as txn:
+                self.log = EvictionLog(event_history, self.rows.events(txn))
+                self._last_value_id = self.rows.last_value_id(txn)
+                damaged = self._load(txn)
+        except BaseException:
+            self._env.close()
+            raise
         self._committer = GroupCommitter(self._execute, max_batch)
         if damaged:
             self.change(lambda txn: self._drop_damaged(txn, damaged))

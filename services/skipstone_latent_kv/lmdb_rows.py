@@ -159,12 +159,11 @@ class LmdbRows:
         return int(_CHUNK.unpack(bytes(cursor.key()))[0]) if cursor.last() else 0
 
     def events(self, txn: Transaction) -> list[EvictionEvent]:
-        """The eviction events that are kept, in order."""
+        """The eviction events that are kept, in order; a GAP in place of one that is damaged."""
         found = []
         for row, value in txn.cursor(db=self._events):
-            kind, namespace, entry_id = bytes(value).decode().split("\0")
             (sequence,) = _SEQUENCE.unpack(bytes(row))
-            found.append(EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id))
+            found.append(_event(sequence, bytes(value)))
         return found
 
     def put_events(self, txn: Transaction, events: Iterable[EvictionEvent], keep: int) -> None:
@@ -182,6 +181,15 @@ class LmdbRows:
 
     def _chunk_rows(self, txn: Transaction, value_id: int) -> Iterator[tuple[Any, Any]]:
         return _with_prefix(txn.cursor(db=self._chunks), _SEQUENCE.pack(value_id))
+
+
+def _event(sequence: int, value: bytes) -> EvictionEvent:
+    try:
+        kind, namespace, entry_id = value.decode().split("\0")
+        return EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id)
+    except ValueError:
+        # Its watchers reconcile, as they do for any event that is lost.
+        return EvictionEvent(sequence, EvictionKind.GAP)
 
 
 def _entry_row(key: EntryKey) -> bytes:

@@ -47,5 +47,8 @@ class Sweeper:
                 # For example a full disk; the next sweep may find it better.
                 log.error("sweep failed", error=error.message)
                 continue
+            except Exception as error:
+                log.error("sweep failed", exc_info=error)
+                continue
             if ended:
                 log.info("swept", ended=ended)

@@ -104,8 +104,9 @@ class TestRestart:
         open_store(tmp_path).close()
         with lmdb.open(str(tmp_path), max_dbs=16) as env, env.begin(write=True) as txn:
             txn.put(b"format", b"2", db=env.open_db(b"meta", txn=txn))
-        with pytest.raises(FailedPrecondition, match="layout 2"):
-            open_store(tmp_path)
+        for _ in range(2):  # The second time shows that the first one let go of the directory.
+            with pytest.raises(FailedPrecondition, match="layout 2"):
+                open_store(tmp_path)
 
 
 class TestOwnership:
@@ -264,6 +265,24 @@ class TestDamage:
         assert store.read_latent("", ref).ref == ref
         assert store.get_stats("").size_bytes == 2 * LATENT_BYTES
         assert store.get_stats("").evicted_count == 1
+        store.close()
+
+    def test_a_damaged_event_is_a_gap_and_the_numbers_go_on(self, tmp_path: Path) -> None:
+        store = open_store(tmp_path)
+        for entry_id in ("first", "second"):
+            save(store, entry_id)
+            store.delete_entries("", [entry_id])
+        store.close()
+        damage(tmp_path, b"deleted\0default\0second", b"deleted default second")
+        store = open_store(tmp_path)
+        watch = store.watch_evictions("default", 1)
+        save(store, "third")
+        store.delete_entries("", ["third"])
+        events = [next(watch) for _ in range(2)]
+        assert [(e.sequence, e.kind) for e in events] == [
+            (2, EvictionKind.GAP),
+            (3, EvictionKind.DELETED),
+        ]
         store.close()
 
     def spoil_entry_record(self, path: Path, write: Write) -> None:
