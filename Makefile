@@ -31,6 +31,7 @@ check: $(STAMP) ## everything a change must pass besides the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy bench protos/generate.py
 	$(BIN)/lint-imports
 	$(PY) protos/generate.py --check
 	$(BIN)/buf lint
