@@ -24,7 +24,7 @@ from skipstone_shared.tensor_messages import Array, array_bytes, parts_of
 
 KEY = "c0ffee00" * 4
 LATENT_BYTES = 1024
-MAX_SNAPSHOT_BYTES = 1 << 23
+MAX_SNAPSHOT_BYTES = 1 << 22
 
 
 class Clock:

@@ -167,7 +167,7 @@ class TestKill:
             env={"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
         )
         assert process.stdout is not None
-        acknowledged = [int(process.stdout.readline()) for _ in range(12)]
+        acknowledged = [int(process.stdout.readline()) for _ in range(8)]
         process.kill()
         acknowledged += [int(line) for line in process.stdout.read().split()]
         process.wait()
@@ -307,7 +307,7 @@ class TestDamage:
 class TestSpace:
     def test_the_map_grows_while_readers_read(self, tmp_path: Path) -> None:
         """Resizing the map under a reader would unmap what it reads."""
-        store = open_store(tmp_path)
+        store = open_store(tmp_path, durability="none")
         write = Write.of("first", latents(1, size_bytes=200_000))
         ref = write.to(store)
         expected = write.all_bytes
@@ -323,27 +323,27 @@ class TestSpace:
         with ThreadPoolExecutor(2) as pool:
             readers = [pool.submit(read) for _ in range(2)]
             try:
-                for number in range(12):
-                    Write.of(f"e{number}", latents(number, size_bytes=1_000_000)).to(store)
+                for number in range(8):
+                    Write.of(f"e{number}", latents(number, size_bytes=500_000)).to(store)
             finally:
                 stop.set()
             assert all(reader.result() for reader in readers)
-        assert store.get_stats("").size_bytes == 200_000 + 12 * 1_000_000
+        assert store.get_stats("").size_bytes == 200_000 + 8 * 500_000
         store.close()
 
     def test_one_snapshot_larger_than_the_map_is_stored(self, tmp_path: Path) -> None:
-        store = open_store(tmp_path)
-        write = Write.of("large", latents(size_bytes=5 << 20))
+        store = open_store(tmp_path, durability="none")
+        write = Write.of("large", latents(size_bytes=3 << 20))
         assert bytes(store.read_latent("", write.to(store)).data) == write.all_bytes
         store.close()
 
     def test_deleted_and_evicted_entries_give_their_pages_back(self, tmp_path: Path) -> None:
-        store = open_store(tmp_path, quotas=Quotas(total_bytes=1_500_000), durability="none")
+        store = open_store(tmp_path, quotas=Quotas(total_bytes=300_000), durability="none")
         for number in range(10):
-            save(store, f"e{number}", latents(number, size_bytes=500_000))
+            save(store, f"e{number}", latents(number, size_bytes=100_000))
         size = store.get_stats("").disk_bytes
         for number in range(10, 40):
-            save(store, f"e{number}", latents(number, size_bytes=450_000 + 1000 * number))
+            save(store, f"e{number}", latents(number, size_bytes=90_000 + 200 * number))
         assert store.get_stats("").disk_bytes <= 1.5 * size
         store.close()
 
