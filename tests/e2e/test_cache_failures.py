@@ -37,6 +37,9 @@ CACHE_SERVICES = ("embedding", "vector_index", "latent_kv")
 MAX_DELAY_S = 0.3
 """Promised: what the failure of a cache service adds to a request."""
 
+LOOKUP_BUDGET_S = 0.6
+"""The orchestrator's default `lookup_timeout_s`."""
+
 NOT_ASKED_S = 0.05
 """A service behind an open breaker costs microseconds; the rest is for a busy machine."""
 
@@ -236,6 +239,17 @@ def test_all_cache_services_killed_leave_a_plain_executor(
     scene.ask_uncached("latent_kv")
     stats = replica.get_stats(namespace)
     assert (stats.entry_count, stats.latent_bytes) == (-1, -1)
+
+
+def test_all_cache_services_hung_cost_one_budget_and_then_nothing(
+    cluster: Cluster, scene: Scene
+) -> None:
+    """Each may cost its deadline, all together no more than the budget of the lookup."""
+    for service in CACHE_SERVICES:
+        cluster.hang(service)
+    assert scene.lost_s() < LOOKUP_BUDGET_S
+    assert scene.lost_s() < LOOKUP_BUDGET_S
+    assert scene.lost_s() < NOT_ASKED_S
 
 
 def during(

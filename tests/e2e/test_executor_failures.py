@@ -1,0 +1,73 @@
+"""The executor dies, and services are asked to end while they work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from tests.e2e.generations import OFF, PROMPT, entry_count, generate, generate_saved, picture
+from tests.e2e.processes import SERVICES, Cluster, wait_until
+
+from skipstone_shared.errors import Unavailable
+from skipstone_shared.generation import GenerationParams, StepProgress
+from skipstone_shared.orchestration import GenerateResult, HitTier
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+STEPS = 100
+
+
+def generate_and(
+    act: Callable[[], None], cluster: Cluster, namespace: str, *, steps: int = STEPS
+) -> GenerateResult:
+    """Sends a request and does something after its first step."""
+    done = threading.Event()
+
+    def act_once(_: StepProgress) -> None:
+        if not done.is_set():
+            done.set()
+            act()
+
+    params = GenerationParams(PROMPT, num_inference_steps=steps, seed=1)
+    return cluster.client.generate(params, namespace=namespace, on_step=act_once, timeout_s=120.0)
+
+
+def test_a_dead_executor_is_told_and_its_return_is_noticed(
+    cluster: Cluster, namespace: str
+) -> None:
+    first = generate_saved(cluster, namespace)
+    cluster.kill("denoise")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="denoise at"):
+            generate(cluster.client, namespace)
+    cluster.restart("denoise")
+    # Connections are tried again every quarter of a second; until then callers are told to retry.
+    cluster.heal()
+    again = generate(cluster.client, namespace)
+    assert again.provenance.tier is HitTier.EXACT
+    assert picture(again) == picture(first)
+
+
+def test_an_executor_that_dies_in_the_middle_is_told_and_nothing_is_kept(
+    cluster: Cluster, namespace: str
+) -> None:
+    with pytest.raises(Unavailable, match="denoise at"):
+        generate_and(lambda: cluster.kill("denoise"), cluster, namespace, steps=1000)
+    wait_until(lambda: entry_count(cluster, namespace) == 0, "what was written is discarded")
+    cluster.heal()
+    again = generate(cluster.client, namespace)
+    assert again.provenance.tier is HitTier.MISS
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_is_asked_to_end_finishes_the_request(
+    cluster: Cluster, namespace: str, service: str
+) -> None:
+    """A roll-out must not cost a caller their picture."""
+    full_run = picture(generate(cluster.client, namespace, steps=STEPS, cache=OFF))
+    result = generate_and(lambda: cluster.terminate(service), cluster, namespace)
+    assert picture(result) == full_run
+    assert result.provenance.executed_steps == STEPS
+    wait_until(lambda: not cluster.is_running(service), f"{service} ends", 60.0)
+    assert cluster.log(service)[-1]["event"] == "stopped"
