@@ -55,6 +55,8 @@ class TextTokenizer:
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Returns the tokens of each text."""
+        if not texts:
+            return []  # the library's tokenizers fail on an empty list
         with self._lock:
             whole = self._tokenizer(list(texts), truncation=False, verbose=False)
             too_long = [len(ids) > self._max_tokens for ids in whole["input_ids"]]

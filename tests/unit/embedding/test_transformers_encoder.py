@@ -56,6 +56,11 @@ def test_a_text_too_long_is_cut_and_says_so(save_model: SaveModel) -> None:
     np.testing.assert_allclose(long.vector, longer.vector, atol=1e-6)
 
 
+def test_bad_texts_without_a_good_one_are_refused_one_by_one(save_model: SaveModel) -> None:
+    results = load(save_model()).encode([EmbeddingInput(text=text) for text in ("", " \n")])
+    assert [type(result) for result in results] == [InvalidArgument, InvalidArgument]
+
+
 def test_max_tokens_can_be_lowered(save_model: SaveModel) -> None:
     encoder = load(save_model(max_tokens=32), max_tokens=5)
     assert encoder.get_capabilities().max_tokens == 5
