@@ -37,7 +37,7 @@ entries of equal similarity be ordered by id at the edge."""
 _LOAD_ROWS = 4096
 
 _MAX_PAGE_BYTES = 1 << 20
-"""A page ends after this many bytes of entries, so that it fits in one 4 MiB message."""
+"""A page ends before this many bytes of entries, so that it fits in one 4 MiB message."""
 
 
 class HnswIndex:
@@ -163,13 +163,13 @@ class HnswIndex:
         last_label = cursor.after
         with self._log.reading() as view:
             for key in view.keys(numbers, cursor.after, cursor.until):
-                if len(entries) == page_size or size_bytes >= _MAX_PAGE_BYTES:
+                record = view.get(key)
+                size_bytes += record.payload_size if record else 0
+                if len(entries) == page_size or (entries and size_bytes > _MAX_PAGE_BYTES):
                     return IndexPage(tuple(entries), cursor.token_after(last_label))
                 last_label = key[1]
-                record = view.get(key)
                 if record is not None:
                     entries.append(record.entry())
-                    size_bytes += len(record.payload)
         return IndexPage(tuple(entries))
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:

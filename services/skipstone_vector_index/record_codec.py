@@ -58,6 +58,11 @@ class Record:
     vector: Vector
     payload: bytes
 
+    @property
+    def payload_size(self) -> int:
+        """Bytes of the entry without its vector, about what it takes in an answer."""
+        return len(self.entry_id) + len(self.embedding_model_id.encode()) + len(self.payload)
+
     def entry(self) -> IndexEntry:
         """Returns the entry."""
         fields: dict[str, Any] = json.loads(self.payload)

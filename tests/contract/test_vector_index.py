@@ -375,9 +375,10 @@ def test_a_rewritten_entry_is_listed_once(index: VectorIndex) -> None:
     assert all_ids(index, 10) == ["e0", "e2", "e3", "e1", "new"]
 
 
-def test_a_listing_of_long_prompts_is_complete(index: VectorIndex) -> None:
+@pytest.mark.parametrize("field", ["prompt", "embedding_model_id"])
+def test_a_listing_of_large_entries_is_complete(index: VectorIndex, field: str) -> None:
     """A page of them would not fit in one message, so pages are shorter than asked."""
-    entries = [entry(f"e{i:03}", vec(1, i), prompt="é" * 10_000) for i in range(300)]
+    entries = [entry(f"e{i:03}", vec(1, i), **{field: "é" * 10_000}) for i in range(300)]
     for start in range(0, 300, 100):
         put(index, *entries[start : start + 100])
     assert all_ids(index, 1000) == [item.entry.entry_id for item in entries]
