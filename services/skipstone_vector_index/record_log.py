@@ -94,8 +94,6 @@ class RecordLog:
                 max_dbs=3,
                 max_readers=_MAX_READERS,
                 sync=fsync,
-                # A lost last page of meta data costs a write that was not synced, never the file.
-                metasync=False,
             )
             self._env.reader_check()
             self._open_databases()

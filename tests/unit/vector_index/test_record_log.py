@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -159,3 +160,22 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, acknowledged: int
     found = index.search_entries("", "key", [np.array([1, last], np.float32)], 1)[0]
     assert found[0].similarity == pytest.approx(1.0)
     index.close()
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_fsync_means_that_no_acknowledged_write_waits_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    """LMDB without `metasync` may lose the last write with the machine."""
+    opened: list[lmdb.Environment] = []
+    real_open = lmdb.open
+
+    def spy(*args: Any, **options: Any) -> lmdb.Environment:
+        opened.append(real_open(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(lmdb, "open", spy)
+    with RecordLog(tmp_path, DISK_BYTES, fsync=fsync):
+        (environment,) = opened
+        flags = environment.flags()
+    assert (flags["sync"], flags["metasync"]) == (fsync, True)
