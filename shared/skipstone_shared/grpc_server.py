@@ -34,6 +34,8 @@ from skipstone_shared.structured_logging import configure_logging, get_logger
 
 EXIT_CANNOT_START = 2
 _MIN_PING_INTERVAL_MS = 5_000
+_PING_AFTER_MS = 30_000
+_PING_TIMEOUT_MS = 20_000
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,10 @@ def channel_options(settings: ServiceSettings) -> list[tuple[str, Any]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
         ("grpc.http2.max_ping_strikes", 0),
+        # A caller whose machine is gone says nothing more: without pings its streams would hold
+        # their threads for two hours.
+        ("grpc.keepalive_time_ms", _PING_AFTER_MS),
+        ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
     ]
     if settings.max_connection_age_s:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_s * 1000)))

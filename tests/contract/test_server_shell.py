@@ -32,6 +32,8 @@ from skipstone_shared.request_context import REQUEST_ID_KEY, current_request_id,
 
 SERVICE = "test.Echo"
 TIMEOUT_S = 20.0
+EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The HTTP/2 frame with which every client begins."""
 
 
 class Shell(Protocol):
@@ -331,6 +333,22 @@ def test_health_answers_while_every_worker_is_busy(shell: Shell, behaviour: Beha
             assert check_health(channel, SERVICE) == health_pb2.HealthCheckResponse.SERVING
             behaviour.release.set()
             assert busy.result(TIMEOUT_S) == b"block"
+
+
+def test_a_caller_that_is_gone_without_a_word_is_let_go(
+    shell: Shell, behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine lost power: nothing closes the connection, and its streams hold threads."""
+    monkeypatch.setattr("skipstone_shared.grpc_server._PING_AFTER_MS", 100)
+    monkeypatch.setattr("skipstone_shared.grpc_server._PING_TIMEOUT_MS", 100)
+    with shell(behaviour) as target:
+        host, _, port = target.partition(":")
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + EMPTY_SETTINGS)
+            received = b""
+            while data := connection.recv(4096):
+                received += data
+    assert b"ping_timeout" in received
 
 
 def test_a_waiting_request_whose_caller_went_away_is_not_worked_on(behaviour: Behaviour) -> None:
