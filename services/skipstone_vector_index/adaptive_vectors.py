@@ -15,7 +15,8 @@ _PUT_ROWS = 16
 """Vectors added to a graph while searches wait: about 8 ms at 384 dimensions."""
 
 _BUILD_ROWS = 256
-"""Vectors added between two looks at whether the index is closing."""
+"""Vectors copied and added at once in a build. Between two pieces it looks at whether the index is
+closing; a write, and the searches behind it, wait for the copy of one: 10 ms at 384 dimensions."""
 
 _CATCH_UP_ROWS = 64
 """Changes that are few enough to be applied to a new graph while searches wait."""
@@ -154,25 +155,26 @@ class AdaptiveVectors:
         return dead > self._options.rebuild_tombstone_share * (live + dead)
 
     def _flattened(self) -> FlatVectors:
-        labels, vectors = self._vectors.export()
+        labels = self._vectors.labels()
         flat = FlatVectors(self._dimension, len(labels))
-        flat.put(labels, vectors)
+        flat.put(*self._vectors.read(labels))
         return flat
 
     def _build(self) -> None:
         """Builds a graph and lets it take over. Runs on the builder's thread."""
         try:
-            # Changes wait for this, searches do not.
             with self._lock.reading():
                 if not self._needs_graph():
                     return
                 self._changes = []
-                labels, vectors = self._vectors.export()
+                labels = self._vectors.labels()
             graph = GraphVectors(self._dimension, self._options.graph, len(labels) * 3 // 2)
             for start in range(0, len(labels), _BUILD_ROWS):
                 if self._is_given_up():
                     return
-                graph.put(labels[start : start + _BUILD_ROWS], vectors[start : start + _BUILD_ROWS])
+                with self._lock.reading():
+                    rows = self._vectors.read(labels[start : start + _BUILD_ROWS])
+                graph.put(*rows)
             self._take_over(graph)
         finally:
             with self._lock.writing():
@@ -192,6 +194,8 @@ class AdaptiveVectors:
                         self._vectors = graph
                     return
             for change in changes:
+                if self._is_given_up():
+                    return
                 change.apply(graph)
 
     def _is_given_up(self) -> bool:

@@ -68,10 +68,14 @@ class FlatVectors:
             labels[row >= edge - _ROUNDING] for row, edge in zip(similarities, edges, strict=True)
         ]
 
-    def export(self) -> tuple[Labels, Matrix]:
-        """Returns copies of labels and vectors."""
-        live = len(self._rows)
-        return self._labels[:live].copy(), self._matrix[:live].copy()
+    def labels(self) -> Labels:
+        """Returns a copy of all labels."""
+        return self._labels[: len(self._rows)].copy()
+
+    def read(self, labels: Labels) -> tuple[Labels, Matrix]:
+        """Returns those of the labels that are here, and copies of their vectors."""
+        rows = [row for label in labels.tolist() if (row := self._rows.get(label)) is not None]
+        return self._labels[rows], self._matrix[rows]
 
     def _reserve(self, rows: int) -> None:
         if rows <= len(self._matrix):

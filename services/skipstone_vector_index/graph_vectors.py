@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import hnswlib
 import numpy as np
@@ -12,7 +11,7 @@ from skipstone_vector_index.flat_vectors import FlatVectors
 from skipstone_vector_index.vectors import Labels, Matrix
 
 _MIN_ROWS = 64
-_EXPORT_ROWS = 256
+_READ_ROWS = 256
 _SEED = 100
 
 
@@ -105,30 +104,28 @@ class GraphVectors:
             return self._nearest_exact(queries, count)
         return list(self._labels[slots.astype(np.int64)])
 
-    def export(self) -> tuple[Labels, Matrix]:
-        """Returns copies of labels and vectors."""
-        labels = np.fromiter(self._slots, np.int64, len(self._slots))
-        vectors = np.empty((len(labels), self._dimension), np.float32)
-        for rows, part in self._read_chunks():
-            vectors[rows] = part
-        return labels, vectors
+    def labels(self) -> Labels:
+        """Returns a copy of all live labels."""
+        return np.fromiter(self._slots, np.int64, len(self._slots))
+
+    def read(self, labels: Labels) -> tuple[Labels, Matrix]:
+        """Returns those of the labels that are live, and copies of their vectors."""
+        live = [label for label in labels.tolist() if label in self._slots]
+        vectors = np.empty((len(live), self._dimension), np.float32)
+        # In pieces, since hnswlib holds the interpreter lock: 40 microseconds per vector of 384.
+        for start in range(0, len(live), _READ_ROWS):
+            rows = slice(start, min(start + _READ_ROWS, len(live)))
+            vectors[rows] = self._graph.get_items([self._slots[label] for label in live[rows]])
+        return np.array(live, np.int64), vectors
 
     def _has(self, label: int, vector: Matrix) -> bool:
         slot = self._slots.get(label)
         return slot is not None and np.array_equal(self._graph.get_items([slot])[0], vector)
 
     def _nearest_exact(self, queries: Matrix, count: int) -> list[Labels]:
-        labels, vectors = self.export()
-        flat = FlatVectors(self._dimension, len(labels))
-        flat.put(labels, vectors)
+        flat = FlatVectors(self._dimension, len(self._slots))
+        flat.put(*self.read(self.labels()))
         return flat.nearest(queries, count)
-
-    def _read_chunks(self) -> Iterator[tuple[slice, Matrix]]:
-        # In chunks, since hnswlib holds the interpreter lock: 40 microseconds per vector of 384.
-        slots = list(self._slots.values())
-        for start in range(0, len(slots), _EXPORT_ROWS):
-            rows = slice(start, min(start + _EXPORT_ROWS, len(slots)))
-            yield rows, self._graph.get_items(slots[rows])
 
     def _reserve(self, rows: int) -> None:
         if rows <= len(self._labels):

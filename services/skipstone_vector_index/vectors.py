@@ -44,6 +44,10 @@ class Vectors(Protocol):
         """
         ...
 
-    def export(self) -> tuple[Labels, Matrix]:
-        """Returns copies of all live labels and vectors, in the same order."""
+    def labels(self) -> Labels:
+        """Returns a copy of all live labels, in no order."""
+        ...
+
+    def read(self, labels: Labels) -> tuple[Labels, Matrix]:
+        """Returns those of the labels that are live, and copies of their vectors."""
         ...
