@@ -215,7 +215,9 @@ class GenerationParams(_message.Message):
     """
     @_builtins.property
     def reference_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReferenceInput]:
-        """Reference inputs in the order the pipeline takes them."""
+        """Reference inputs in the order the pipeline takes them. A request travels in one message of less
+        than 4 MiB, whatever their number.
+        """
 
     @_builtins.property
     def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___AdapterSelection]:
@@ -295,7 +297,7 @@ class ReferenceInput(_message.Message):
     media_type: _builtins.str
     """Media type of data: image/png, image/jpeg or video/mp4."""
     data: _builtins.bytes
-    """Encoded bytes. At most 3 MiB, so that a request fits one message."""
+    """Encoded bytes. At most 3 MiB."""
     def __init__(
         self,
         *,

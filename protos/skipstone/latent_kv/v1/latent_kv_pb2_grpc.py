@@ -144,6 +144,7 @@ class LatentKVServicer:
         FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
         entry was overwritten); treat as a miss.
         INVALID_ARGUMENT: a bad id or step; correct the call.
+        UNAVAILABLE: the service is shutting down; treat as a miss.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,6 +155,9 @@ class LatentKVServicer:
         Idempotent.
         Errors:
         NOT_FOUND: no such entry, or its lease ended; the save is lost, count it.
+        INVALID_ARGUMENT: a bad id; correct the call.
+        RESOURCE_EXHAUSTED: the disk is full; the save is lost, count it.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,7 +167,9 @@ class LatentKVServicer:
         """Extends the lease of an uncommitted entry, counted from now. Idempotent.
         Errors:
         NOT_FOUND: no such entry, or its lease ended.
-        INVALID_ARGUMENT: a lease out of range; the message names the range.
+        INVALID_ARGUMENT: a bad id, or a lease out of range; the message names the range.
+        RESOURCE_EXHAUSTED: the disk is full; the lease stays as it was.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,6 +179,8 @@ class LatentKVServicer:
         """Returns an entry and its snapshots without bytes. Idempotent.
         Errors:
         NOT_FOUND: no such entry; normal.
+        INVALID_ARGUMENT: a bad id; correct the call.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,6 +190,7 @@ class LatentKVServicer:
         """Lists committed entries of a namespace by ascending entry id, a page at a time. Idempotent.
         Errors:
         INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,7 +199,9 @@ class LatentKVServicer:
     def PinEntries(self, request, context):
         """Protects entries from eviction and time to live, or ends that. Idempotent.
         Errors:
-        INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+        INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+        RESOURCE_EXHAUSTED: the disk is full; nothing has changed.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -199,7 +210,8 @@ class LatentKVServicer:
     def DeleteEntries(self, request, context):
         """Removes entries with all their snapshots. Idempotent: an entry that is not there has status OK.
         Errors:
-        INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+        INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+        RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
         UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -210,6 +222,7 @@ class LatentKVServicer:
         """Removes every entry of a namespace. Idempotent.
         Errors:
         INVALID_ARGUMENT: a bad namespace; correct the call.
+        RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
         UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -222,7 +235,7 @@ class LatentKVServicer:
         initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
         from when on no removal is missed.
         Errors:
-        INVALID_ARGUMENT: a sequence number from the future; start from 0.
+        INVALID_ARGUMENT: a bad namespace, or a sequence number from the future; start from 0.
         RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
         UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
         """
@@ -234,6 +247,7 @@ class LatentKVServicer:
         """Counts and bytes of a namespace. Idempotent, no side effects.
         Errors:
         INVALID_ARGUMENT: a bad namespace; correct the call.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

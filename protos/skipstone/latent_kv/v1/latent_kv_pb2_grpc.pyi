@@ -64,44 +64,57 @@ class LatentKVStub:
       FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
         entry was overwritten); treat as a miss.
       INVALID_ARGUMENT: a bad id or step; correct the call.
+      UNAVAILABLE: the service is shutting down; treat as a miss.
     """
     CommitEntry: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.CommitEntryRequest, _latent_kv_pb2.CommitEntryResponse]
     """Makes an entry permanent: its lease ends, eviction and time to live rule from now on.
     Idempotent.
     Errors:
       NOT_FOUND: no such entry, or its lease ended; the save is lost, count it.
+      INVALID_ARGUMENT: a bad id; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; the save is lost, count it.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.RenewLeaseRequest, _latent_kv_pb2.RenewLeaseResponse]
     """Extends the lease of an uncommitted entry, counted from now. Idempotent.
     Errors:
       NOT_FOUND: no such entry, or its lease ended.
-      INVALID_ARGUMENT: a lease out of range; the message names the range.
+      INVALID_ARGUMENT: a bad id, or a lease out of range; the message names the range.
+      RESOURCE_EXHAUSTED: the disk is full; the lease stays as it was.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     GetEntry: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.GetEntryRequest, _latent_kv_pb2.GetEntryResponse]
     """Returns an entry and its snapshots without bytes. Idempotent.
     Errors:
       NOT_FOUND: no such entry; normal.
+      INVALID_ARGUMENT: a bad id; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.ListEntriesRequest, _latent_kv_pb2.ListEntriesResponse]
     """Lists committed entries of a namespace by ascending entry id, a page at a time. Idempotent.
     Errors:
       INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     PinEntries: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.PinEntriesRequest, _latent_kv_pb2.PinEntriesResponse]
     """Protects entries from eviction and time to live, or ends that. Idempotent.
     Errors:
-      INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+      INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; nothing has changed.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     DeleteEntries: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.DeleteEntriesRequest, _latent_kv_pb2.DeleteEntriesResponse]
     """Removes entries with all their snapshots. Idempotent: an entry that is not there has status OK.
     Errors:
-      INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+      INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
       UNAVAILABLE: the service is shutting down; retry.
     """
     DeleteNamespace: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.DeleteNamespaceRequest, _latent_kv_pb2.DeleteNamespaceResponse]
     """Removes every entry of a namespace. Idempotent.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
       UNAVAILABLE: the service is shutting down; retry.
     """
     WatchEvictions: _grpc.UnaryStreamMultiCallable[_latent_kv_pb2.WatchEvictionsRequest, _latent_kv_pb2.WatchEvictionsResponse]
@@ -110,7 +123,7 @@ class LatentKVStub:
     initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
     from when on no removal is missed.
     Errors:
-      INVALID_ARGUMENT: a sequence number from the future; start from 0.
+      INVALID_ARGUMENT: a bad namespace, or a sequence number from the future; start from 0.
       RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
       UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
     """
@@ -118,6 +131,7 @@ class LatentKVStub:
     """Counts and bytes of a namespace. Idempotent, no side effects.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
 
 @_typing.type_check_only
@@ -156,44 +170,57 @@ class LatentKVAsyncStub(LatentKVStub):
       FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
         entry was overwritten); treat as a miss.
       INVALID_ARGUMENT: a bad id or step; correct the call.
+      UNAVAILABLE: the service is shutting down; treat as a miss.
     """
     CommitEntry: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.CommitEntryRequest, _latent_kv_pb2.CommitEntryResponse]  # type: ignore[assignment]
     """Makes an entry permanent: its lease ends, eviction and time to live rule from now on.
     Idempotent.
     Errors:
       NOT_FOUND: no such entry, or its lease ended; the save is lost, count it.
+      INVALID_ARGUMENT: a bad id; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; the save is lost, count it.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.RenewLeaseRequest, _latent_kv_pb2.RenewLeaseResponse]  # type: ignore[assignment]
     """Extends the lease of an uncommitted entry, counted from now. Idempotent.
     Errors:
       NOT_FOUND: no such entry, or its lease ended.
-      INVALID_ARGUMENT: a lease out of range; the message names the range.
+      INVALID_ARGUMENT: a bad id, or a lease out of range; the message names the range.
+      RESOURCE_EXHAUSTED: the disk is full; the lease stays as it was.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     GetEntry: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.GetEntryRequest, _latent_kv_pb2.GetEntryResponse]  # type: ignore[assignment]
     """Returns an entry and its snapshots without bytes. Idempotent.
     Errors:
       NOT_FOUND: no such entry; normal.
+      INVALID_ARGUMENT: a bad id; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.ListEntriesRequest, _latent_kv_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists committed entries of a namespace by ascending entry id, a page at a time. Idempotent.
     Errors:
       INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     PinEntries: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.PinEntriesRequest, _latent_kv_pb2.PinEntriesResponse]  # type: ignore[assignment]
     """Protects entries from eviction and time to live, or ends that. Idempotent.
     Errors:
-      INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+      INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; nothing has changed.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     DeleteEntries: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.DeleteEntriesRequest, _latent_kv_pb2.DeleteEntriesResponse]  # type: ignore[assignment]
     """Removes entries with all their snapshots. Idempotent: an entry that is not there has status OK.
     Errors:
-      INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+      INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
       UNAVAILABLE: the service is shutting down; retry.
     """
     DeleteNamespace: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.DeleteNamespaceRequest, _latent_kv_pb2.DeleteNamespaceResponse]  # type: ignore[assignment]
     """Removes every entry of a namespace. Idempotent.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
+      RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
       UNAVAILABLE: the service is shutting down; retry.
     """
     WatchEvictions: _aio.UnaryStreamMultiCallable[_latent_kv_pb2.WatchEvictionsRequest, _latent_kv_pb2.WatchEvictionsResponse]  # type: ignore[assignment]
@@ -202,7 +229,7 @@ class LatentKVAsyncStub(LatentKVStub):
     initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
     from when on no removal is missed.
     Errors:
-      INVALID_ARGUMENT: a sequence number from the future; start from 0.
+      INVALID_ARGUMENT: a bad namespace, or a sequence number from the future; start from 0.
       RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
       UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
     """
@@ -210,6 +237,7 @@ class LatentKVAsyncStub(LatentKVStub):
     """Counts and bytes of a namespace. Idempotent, no side effects.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
 
 class LatentKVServicer(metaclass=_abc_1.ABCMeta):
@@ -263,6 +291,7 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
           FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
             entry was overwritten); treat as a miss.
           INVALID_ARGUMENT: a bad id or step; correct the call.
+          UNAVAILABLE: the service is shutting down; treat as a miss.
         """
 
     @_abc_1.abstractmethod
@@ -275,6 +304,9 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         Idempotent.
         Errors:
           NOT_FOUND: no such entry, or its lease ended; the save is lost, count it.
+          INVALID_ARGUMENT: a bad id; correct the call.
+          RESOURCE_EXHAUSTED: the disk is full; the save is lost, count it.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -286,7 +318,9 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         """Extends the lease of an uncommitted entry, counted from now. Idempotent.
         Errors:
           NOT_FOUND: no such entry, or its lease ended.
-          INVALID_ARGUMENT: a lease out of range; the message names the range.
+          INVALID_ARGUMENT: a bad id, or a lease out of range; the message names the range.
+          RESOURCE_EXHAUSTED: the disk is full; the lease stays as it was.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -298,6 +332,8 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         """Returns an entry and its snapshots without bytes. Idempotent.
         Errors:
           NOT_FOUND: no such entry; normal.
+          INVALID_ARGUMENT: a bad id; correct the call.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -309,6 +345,7 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         """Lists committed entries of a namespace by ascending entry id, a page at a time. Idempotent.
         Errors:
           INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -319,7 +356,9 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_latent_kv_pb2.PinEntriesResponse, _abc.Awaitable[_latent_kv_pb2.PinEntriesResponse]]:
         """Protects entries from eviction and time to live, or ends that. Idempotent.
         Errors:
-          INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+          INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+          RESOURCE_EXHAUSTED: the disk is full; nothing has changed.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -330,7 +369,8 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_latent_kv_pb2.DeleteEntriesResponse, _abc.Awaitable[_latent_kv_pb2.DeleteEntriesResponse]]:
         """Removes entries with all their snapshots. Idempotent: an entry that is not there has status OK.
         Errors:
-          INVALID_ARGUMENT: no id, or more than max_batch_size; correct the call.
+          INVALID_ARGUMENT: no id, a bad one, or more than max_batch_size; correct the call.
+          RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
           UNAVAILABLE: the service is shutting down; retry.
         """
 
@@ -343,6 +383,7 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         """Removes every entry of a namespace. Idempotent.
         Errors:
           INVALID_ARGUMENT: a bad namespace; correct the call.
+          RESOURCE_EXHAUSTED: the disk is full; nothing was removed; free space.
           UNAVAILABLE: the service is shutting down; retry.
         """
 
@@ -357,7 +398,7 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         initial metadata ("x-skipstone-watch": "ready") as soon as it watches, so that the caller knows
         from when on no removal is missed.
         Errors:
-          INVALID_ARGUMENT: a sequence number from the future; start from 0.
+          INVALID_ARGUMENT: a bad namespace, or a sequence number from the future; start from 0.
           RESOURCE_EXHAUSTED: as many watchers as the service allows are connected; try again later.
           UNAVAILABLE: the service is shutting down; watch again with the last sequence number seen.
         """
@@ -371,6 +412,7 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
         """Counts and bytes of a namespace. Idempotent, no side effects.
         Errors:
           INVALID_ARGUMENT: a bad namespace; correct the call.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
 def add_LatentKVServicer_to_server(servicer: LatentKVServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

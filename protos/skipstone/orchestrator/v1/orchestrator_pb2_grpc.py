@@ -104,6 +104,7 @@ class OrchestratorServicer:
         Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
         Errors:
         INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+        UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,6 +137,7 @@ class OrchestratorServicer:
         """Returns one entry. Idempotent.
         Errors:
         NOT_FOUND: no such entry.
+        INVALID_ARGUMENT: a bad id; correct the call.
         UNAVAILABLE: vector_index cannot be reached; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -52,6 +52,7 @@ class OrchestratorStub:
     Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+      UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
     """
     Save: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.SaveRequest, _orchestrator_pb2.SaveResponse]
     """Makes an entry findable whose snapshots an outside engine has written to latent_kv: commits it
@@ -72,6 +73,7 @@ class OrchestratorStub:
     """Returns one entry. Idempotent.
     Errors:
       NOT_FOUND: no such entry.
+      INVALID_ARGUMENT: a bad id; correct the call.
       UNAVAILABLE: vector_index cannot be reached; retry.
     """
     DeleteEntries: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.DeleteEntriesRequest, _orchestrator_pb2.DeleteEntriesResponse]
@@ -117,6 +119,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+      UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
     """
     Save: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.SaveRequest, _orchestrator_pb2.SaveResponse]  # type: ignore[assignment]
     """Makes an entry findable whose snapshots an outside engine has written to latent_kv: commits it
@@ -137,6 +140,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
     """Returns one entry. Idempotent.
     Errors:
       NOT_FOUND: no such entry.
+      INVALID_ARGUMENT: a bad id; correct the call.
       UNAVAILABLE: vector_index cannot be reached; retry.
     """
     DeleteEntries: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.DeleteEntriesRequest, _orchestrator_pb2.DeleteEntriesResponse]  # type: ignore[assignment]
@@ -191,6 +195,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
         Errors:
           INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+          UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
         """
 
     @_abc_1.abstractmethod
@@ -229,6 +234,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         """Returns one entry. Idempotent.
         Errors:
           NOT_FOUND: no such entry.
+          INVALID_ARGUMENT: a bad id; correct the call.
           UNAVAILABLE: vector_index cannot be reached; retry.
         """
 

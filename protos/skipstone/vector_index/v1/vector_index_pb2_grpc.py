@@ -122,6 +122,7 @@ class VectorIndexServicer:
         Errors:
         NOT_FOUND: no such entry; normal.
         INVALID_ARGUMENT: a bad id; correct the call.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,6 +133,7 @@ class VectorIndexServicer:
         while paging MAY be missing; none is listed twice.
         Errors:
         INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,6 +164,7 @@ class VectorIndexServicer:
         """Counts of a namespace. Idempotent, no side effects.
         Errors:
         INVALID_ARGUMENT: a bad namespace; correct the call.
+        UNAVAILABLE: the service is shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

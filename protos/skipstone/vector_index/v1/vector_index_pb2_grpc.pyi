@@ -62,12 +62,14 @@ class VectorIndexStub:
     Errors:
       NOT_FOUND: no such entry; normal.
       INVALID_ARGUMENT: a bad id; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     ListEntries: _grpc.UnaryUnaryMultiCallable[_vector_index_pb2.ListEntriesRequest, _vector_index_pb2.ListEntriesResponse]
     """Lists entries of a namespace, oldest first, a page at a time. Idempotent. Entries written
     while paging MAY be missing; none is listed twice.
     Errors:
       INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     DeleteEntries: _grpc.UnaryUnaryMultiCallable[_vector_index_pb2.DeleteEntriesRequest, _vector_index_pb2.DeleteEntriesResponse]
     """Removes entries from every partition of the namespace. Idempotent: an entry that is not there
@@ -86,6 +88,7 @@ class VectorIndexStub:
     """Counts of a namespace. Idempotent, no side effects.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
 
 @_typing.type_check_only
@@ -122,12 +125,14 @@ class VectorIndexAsyncStub(VectorIndexStub):
     Errors:
       NOT_FOUND: no such entry; normal.
       INVALID_ARGUMENT: a bad id; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_vector_index_pb2.ListEntriesRequest, _vector_index_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries of a namespace, oldest first, a page at a time. Idempotent. Entries written
     while paging MAY be missing; none is listed twice.
     Errors:
       INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+      UNAVAILABLE: the service is shutting down; retry.
     """
     DeleteEntries: _aio.UnaryUnaryMultiCallable[_vector_index_pb2.DeleteEntriesRequest, _vector_index_pb2.DeleteEntriesResponse]  # type: ignore[assignment]
     """Removes entries from every partition of the namespace. Idempotent: an entry that is not there
@@ -146,6 +151,7 @@ class VectorIndexAsyncStub(VectorIndexStub):
     """Counts of a namespace. Idempotent, no side effects.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
+      UNAVAILABLE: the service is shutting down; retry.
     """
 
 class VectorIndexServicer(metaclass=_abc_1.ABCMeta):
@@ -203,6 +209,7 @@ class VectorIndexServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           NOT_FOUND: no such entry; normal.
           INVALID_ARGUMENT: a bad id; correct the call.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -215,6 +222,7 @@ class VectorIndexServicer(metaclass=_abc_1.ABCMeta):
         while paging MAY be missing; none is listed twice.
         Errors:
           INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
     @_abc_1.abstractmethod
@@ -251,6 +259,7 @@ class VectorIndexServicer(metaclass=_abc_1.ABCMeta):
         """Counts of a namespace. Idempotent, no side effects.
         Errors:
           INVALID_ARGUMENT: a bad namespace; correct the call.
+          UNAVAILABLE: the service is shutting down; retry.
         """
 
 def add_VectorIndexServicer_to_server(servicer: VectorIndexServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
