@@ -203,7 +203,7 @@ class AsyncClient(Generic[StubT]):
 
 
 class AsyncMessageStream(AsyncIterator[ResponseT]):
-    """Answers of one rpc. Closing it ends the rpc."""
+    """Answers of one rpc. Closing it, also by losing it, ends the rpc."""
 
     def __init__(
         self,
@@ -258,3 +258,7 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
         """Ends the rpc; iterating ends then. Idempotent."""
         self._is_closed = True
         self._call.cancel()
+
+    def __del__(self) -> None:
+        # A generator that was never started runs no `finally`; gRPC keeps a running call alive.
+        self.close()

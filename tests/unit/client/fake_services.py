@@ -21,6 +21,7 @@ class Scripted:
         self.requests: list[Any] = []
         self.metadata: list[dict[str, Any]] = []
         self.time_remaining: list[float | None] = []
+        self.called = threading.Event()
         self.gone = threading.Event()
         self._answers = answers
 
@@ -36,6 +37,7 @@ class Scripted:
             self.metadata.append(dict(context.invocation_metadata()))
             self.time_remaining.append(context.time_remaining())
             context.add_callback(self.gone.set)
+            self.called.set()
             return answer(request, context)
 
         return call

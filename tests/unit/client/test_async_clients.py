@@ -215,7 +215,7 @@ def endless_steps(request, context):
         yield from denoise_messages(StepProgress(0, 10))
 
 
-@pytest.mark.parametrize("how", ["close", "cancel the task"])
+@pytest.mark.parametrize("how", ["close", "cancel the task", "close unstarted"])
 def test_a_run_that_nobody_follows_any_more_is_cancelled(how):
     servicer = FakeDenoise(RunDenoise=endless_steps)
     request = DenoiseRequest("ns", GenerationParams("a", seed=1))
@@ -232,6 +232,11 @@ def test_a_run_that_nobody_follows_any_more_is_cancelled(how):
 
             if how == "close":
                 await follow(1)
+            elif how == "close unstarted":
+                events = denoise.run(request)
+                # gRPC sends the request when the loop runs, so it is waited for without blocking.
+                await asyncio.to_thread(wait_for_request, servicer)
+                await events.aclose()
             else:
                 task = asyncio.create_task(follow(-1))
                 await asyncio.to_thread(wait_for_request, servicer)
