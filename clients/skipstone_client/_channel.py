@@ -24,6 +24,8 @@ and a retry is for another replica or a dropped connection, not for a service th
 DNS_MIN_INTERVAL_S = 2.0
 """Shortest pause between two look-ups of a name; gRPC's own 30 s hides new replicas."""
 
+_LOOPBACK = ("127.", "localhost:", "[::1]:")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Service:
@@ -100,6 +102,7 @@ def channel_options(target: str, service: Service) -> list[tuple[str, Any]]:
         service: The service behind it.
     """
     return [
+        *proxy_options(target),
         ("grpc.service_config", json.dumps(_service_config(target, service))),
         ("grpc.keepalive_time_ms", _ms(KEEPALIVE_S)),
         ("grpc.keepalive_timeout_ms", _ms(KEEPALIVE_TIMEOUT_S)),
@@ -109,6 +112,12 @@ def channel_options(target: str, service: Service) -> list[tuple[str, Any]]:
         ("grpc.max_reconnect_backoff_ms", _ms(RECONNECT_BACKOFF_S[1])),
         ("grpc.dns_min_time_between_resolutions_ms", _ms(DNS_MIN_INTERVAL_S)),
     ]
+
+
+def proxy_options(target: str) -> list[tuple[str, Any]]:
+    """Keeps calls to this machine away from an ``http_proxy``; gRPC asks it even for those."""
+    is_local = target.removeprefix("dns:///").startswith(_LOOPBACK)
+    return [("grpc.enable_http_proxy", 0)] if is_local else []
 
 
 def _service_config(target: str, service: Service) -> dict[str, Any]:

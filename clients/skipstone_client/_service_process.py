@@ -16,6 +16,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from skipstone_client._channel import proxy_options
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogLine:
@@ -117,7 +119,7 @@ class ServiceProcess:
 
 def is_serving(target: str, full_name: str, timeout_s: float) -> bool:
     """Whether the service at a target says that it serves, waiting for the connection."""
-    with grpc.insecure_channel(target) as channel:
+    with grpc.insecure_channel(target, proxy_options(target)) as channel:
         request = health_pb2.HealthCheckRequest(service=full_name)
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its methods are not in the type stubs
         try:
