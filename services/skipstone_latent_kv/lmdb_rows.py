@@ -144,7 +144,7 @@ class LmdbRows:
     def delete_entry_row(self, txn: Transaction, entry_row: bytes) -> None:
         """Removes all rows of the entry with this row key, which may be damaged.
 
-        A damaged snapshot record does not tell where its bytes are; they stay until a compaction.
+        A damaged snapshot record does not tell where its bytes are; they stay on the disk.
         """
         for raw, record in list(self._snapshot_rows(txn, entry_row)):
             row = bytes(raw)
