@@ -27,8 +27,8 @@ class LatentKVSettings(ServiceSettings):
 
     durability: Literal["always", "group", "none"] = "group"
     """When a write is acknowledged: always = after an fsync of its own; group = after an fsync that
-    writes waiting at the same moment share; none = without one (the data then survives a kill of
-    the process, and is flushed every sweep_interval_s for the case of a power loss)."""
+    writes waiting at the same moment share; none = without one, flushed every
+    sweep_interval_s (survives a kill of the process; a loss of power may cost all data)."""
 
     quota_bytes: int = Field(default=10 << 30, ge=0)
     """Bytes of all snapshots together; what was unused longest is evicted; 0: no bound."""
