@@ -26,6 +26,7 @@ from skipstone_shared.generation import (
     StepProgress,
 )
 from skipstone_shared.latents import checksum
+from skipstone_shared.optional_fields import set_fields
 
 _E = TypeVar("_E", bound=Enum)
 
@@ -98,10 +99,12 @@ def enum_from_message(kind: type[_E], number: int, field: str) -> _E | None:
 
 
 def params_to_message(params: GenerationParams) -> generation_pb2.GenerationParams:
-    """The message of generation parameters."""
+    """The message of generation parameters.
+
+    Raises:
+        InvalidArgument: a value that cannot be sent.
+    """
     message = generation_pb2.GenerationParams(
-        prompt=params.prompt,
-        negative_prompt=params.negative_prompt,
         reference_inputs=[
             generation_pb2.ReferenceInput(
                 role=enum_to_message(r.role), media_type=r.media_type, data=r.data
@@ -112,10 +115,7 @@ def params_to_message(params: GenerationParams) -> generation_pb2.GenerationPara
             generation_pb2.AdapterSelection(name=a.name, scale=a.scale) for a in params.adapters
         ],
     )
-    for name in _OPTIONAL_PARAMS:
-        value = getattr(params, name)
-        if value is not None:
-            setattr(message, name, value)
+    set_fields(message, params, ("prompt", "negative_prompt", *_OPTIONAL_PARAMS))
     if params.block_cache is not None:
         message.block_cache.CopyFrom(block_cache_to_message(params.block_cache))
     return message
@@ -162,14 +162,15 @@ def _reference_from_message(message: generation_pb2.ReferenceInput) -> Reference
 
 
 def block_cache_to_message(config: BlockCacheConfig) -> generation_pb2.BlockCacheConfig:
-    """The message of block-cache settings."""
+    """The message of block-cache settings.
+
+    Raises:
+        InvalidArgument: a value that cannot be sent.
+    """
     message = generation_pb2.BlockCacheConfig(
         compute_bins=config.compute_bins, cache_bins=config.cache_bins
     )
-    for name in _OPTIONAL_BLOCK_CACHE:
-        value = getattr(config, name)
-        if value is not None:
-            setattr(message, name, value)
+    set_fields(message, config, _OPTIONAL_BLOCK_CACHE)
     for name in _ENUM_BLOCK_CACHE:
         setattr(message, name, enum_to_message(getattr(config, name)))
     if config.report_residual_diffs:

@@ -22,6 +22,7 @@ from skipstone_shared.generation_messages import (
     progress_from_message,
     progress_to_message,
 )
+from skipstone_shared.optional_fields import set_fields
 from skipstone_shared.orchestration import (
     CacheMode,
     CacheOptions,
@@ -108,16 +109,17 @@ def reuse_kind_from_message(number: int, field: str = "reuse_kind") -> ReuseKind
 
 
 def cache_options_to_message(options: CacheOptions) -> orchestrator_pb2.CacheOptions:
-    """The message of cache options."""
+    """The message of cache options.
+
+    Raises:
+        InvalidArgument: a value that cannot be sent.
+    """
     message = orchestrator_pb2.CacheOptions(
         mode=cache_mode_to_message(options.mode),
         key_steps=options.key_steps,
         reuse_kind=reuse_kind_to_message(options.reuse_kind),
     )
-    for name in _OPTIONAL_CACHE_FIELDS:
-        value = getattr(options, name)
-        if value is not None:
-            setattr(message, name, value)
+    set_fields(message, options, _OPTIONAL_CACHE_FIELDS)
     if options.reproducible:
         message.reproducible = True
     return message

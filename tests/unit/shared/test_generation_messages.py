@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import Enum
 
 import pytest
@@ -35,6 +36,8 @@ from skipstone_shared.generation_messages import (
     progress_from_message,
     progress_to_message,
 )
+from skipstone_shared.orchestration import CacheOptions
+from skipstone_shared.orchestration_messages import cache_options_to_message
 
 _INT32 = st.none() | st.integers(-(2**31), 2**31 - 1)
 _DOUBLE = st.none() | st.floats(allow_nan=False)
@@ -141,3 +144,27 @@ def test_reports_come_back_as_they_were_sent() -> None:
     assert block_cache_report_from_message(block_cache_report_to_message(report)) == report
     progress = StepProgress(3, 30, 0.125, block_cache_reused=True)
     assert progress_from_message(progress_to_message(progress)) == progress
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_inference_steps", 99_999_999_999),
+        ("height", -99_999_999_999),
+        ("seed", 2**63),
+        ("prompt", "a \udcff"),
+        ("negative_prompt", "a \udcff"),
+    ],
+)
+def test_a_value_that_no_message_holds_is_bad_input_that_names_the_field(
+    field: str, value: object
+) -> None:
+    params = dataclasses.replace(GenerationParams("a fox"), **{field: value})
+    with pytest.raises(InvalidArgument) as caught:
+        params_to_message(params)
+    assert caught.value.field == field
+
+
+def test_a_cache_option_that_no_message_holds_is_bad_input_too() -> None:
+    with pytest.raises(InvalidArgument, match="max_skip_steps"):
+        cache_options_to_message(CacheOptions(max_skip_steps=2**40))
