@@ -130,12 +130,15 @@ def generate(
 def _check_out(out: Path) -> None:
     """Finds out before the picture is made whether it can be written."""
     folder = out.parent
-    if out.is_dir():
-        fail(f"--out: {out} is a directory", EXIT_BAD_INPUT)
-    if not folder.is_dir():
-        fail(f"--out: there is no directory {folder}", EXIT_BAD_INPUT)
-    if not os.access(out if out.exists() else folder, os.W_OK):
-        fail(f"--out: {out} may not be written", EXIT_BAD_INPUT)
+    try:
+        if out.is_dir():
+            fail(f"--out: {out} is a directory", EXIT_BAD_INPUT)
+        if not folder.is_dir():
+            fail(f"--out: there is no directory {folder}", EXIT_BAD_INPUT)
+        if not os.access(out if out.exists() else folder, os.W_OK):
+            fail(f"--out: {out} may not be written", EXIT_BAD_INPUT)
+    except OSError as error:  # such as a name that is too long
+        fail(f"--out: {out}: {error.strerror}", EXIT_BAD_INPUT)
 
 
 def _follow(

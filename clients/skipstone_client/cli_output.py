@@ -36,7 +36,9 @@ TargetOption = Annotated[
 NamespaceOption = Annotated[
     str, typer.Option("--namespace", help="Tenant or pool; empty means default.")
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.001, help="Deadline in seconds.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.001, max=86_400.0, help="Deadline in seconds.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -51,6 +53,8 @@ def errors_in_one_line() -> Iterator[None]:
     except SkipstoneError as error:
         bad_input = isinstance(error, InvalidArgument)
         fail(str(error), EXIT_BAD_INPUT if bad_input else EXIT_FAILED)
+    except UnicodeEncodeError as error:
+        fail(f"{error.object!r} is not valid UTF-8", EXIT_BAD_INPUT)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -62,8 +66,10 @@ def fail(message: str, code: int = EXIT_FAILED) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as one line of JSON."""
-    print(json.dumps(plain(value), ensure_ascii=False))
+    """Prints a value as one line of JSON, at once: a program at the other end may wait for it."""
+    # In one call, so that the lines of several threads stay whole.
+    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 import pytest
 import structlog
@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone_client.cli_commands import build_app
 from skipstone_client.cli_output import bytes_text, seconds_text, share_text
-from skipstone_client.cli_up import LogView, _service_flags
+from skipstone_client.cli_up import JsonView, LogView, _service_flags
 from skipstone_client.local_cluster import LogLine, ServiceDied, ServiceReady
 from skipstone_shared.errors import EntryNotFound, InvalidArgument, QueueFull
 from skipstone_shared.generation import Artifact, GenerationParams, StepProgress
@@ -180,13 +180,33 @@ def test_any_other_error_is_one_line_and_exit_code_1(tmp_path):
     assert "16 wait already" in result.stderr
 
 
-@pytest.mark.parametrize("out", ["missing/p.png", "."])
+@pytest.mark.parametrize("out", ["missing/p.png", ".", "p" * 300 + ".png"])
 def test_a_file_that_cannot_be_written_is_told_before_the_picture_is_made(out, tmp_path):
     with orchestrator(Generate=generation) as (run, servicer):
         result = run("generate", "a", "--out", str(tmp_path / out))
     assert result.exit_code == 2
     assert result.stderr.startswith("skipstone: --out: ")
     assert servicer.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--steps", "99999999999"], "num_inference_steps"),
+        (["--seed", "99999999999999999999"], "seed"),
+        (["--max-skip-steps", "99999999999"], "max_skip_steps"),
+        (["--negative-prompt", "a \udcff"], "negative_prompt"),
+        (["--namespace", "n\udcff"], "not valid UTF-8"),
+        (["--timeout", "inf"], "--timeout"),
+    ],
+)
+def test_what_cannot_even_be_sent_is_bad_input_not_a_traceback(words, named, tmp_path):
+    with orchestrator(Generate=generation) as (run, servicer):
+        result = run("generate", "a", "--out", str(tmp_path / "p.png"), *words)
+    assert result.exit_code == 2
+    assert named in result.stderr
+    assert isinstance(result.exception, SystemExit)
+    assert not servicer.requests
 
 
 def test_an_orchestrator_that_is_not_there_is_told_with_what_to_do():
@@ -309,6 +329,29 @@ def shown(events, log_level="info") -> str:
 
 def line(**fields) -> LogLine:
     return LogLine("latent_kv", json.dumps(fields), fields)
+
+
+class Pipe(io.StringIO):
+    """Tells what was written in one piece, and what has left."""
+
+    def __init__(self):
+        super().__init__()
+        self.written = []
+        self.sent = []
+
+    def write(self, text):
+        self.written.append(text)
+
+    def flush(self):
+        self.sent = list(self.written)
+
+
+def test_lines_for_programs_are_written_whole_and_at_once():
+    """They come from several threads, and a reader waits for the one that says ready."""
+    pipe = Pipe()
+    with redirect_stdout(pipe):
+        JsonView().show(line(service="latent_kv", event="serving"))
+    assert pipe.sent == ['{"service": "latent_kv", "event": "serving"}\n']
 
 
 def test_log_lines_are_shown_for_people_with_their_service():
