@@ -7,12 +7,14 @@ two prompts that differ only after a text encoder's last token are two requests.
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from skipstone_shared.index_entries import IndexEntry
 from skipstone_shared.latents import canonical_hash
 
 _VERSION = 1
+_EXACT_ID = re.compile(r"x[0-9a-f]{32}")
 _RESUMED_SUFFIX = ".resumed"
 PROMPT_HASH_LABEL = "prompt_hash"
 
@@ -23,6 +25,11 @@ def exact_entry_id(compatibility_key: str, prompt: str, seed: int) -> str:
     The namespace is not hashed: it is a partition of every store.
     """
     return "x" + canonical_hash([_VERSION, compatibility_key, prompt, seed])
+
+
+def is_exact_entry_id(entry_id: str) -> bool:
+    """Whether an entry id is one that the exact tier may look for."""
+    return _EXACT_ID.fullmatch(entry_id) is not None
 
 
 def fresh_entry_id() -> str:
@@ -40,10 +47,10 @@ def donor_partition(compatibility_key: str, depth: int, max_donor_depth: int) ->
 
 
 def prompt_hash(prompt: str) -> str:
-    """Hash of a prompt without what no text encoder tells apart: case and runs of white space.
+    """Hash of a prompt without what rarely changes its meaning: case and runs of white space.
 
     Kept with an entry even when its prompt is not, since the same prompt with another seed must not
-    be given the donor's picture again.
+    be given the donor's picture again. It only ever forbids a trajectory; it never makes a hit.
     """
     return canonical_hash(" ".join(prompt.casefold().split()))
 

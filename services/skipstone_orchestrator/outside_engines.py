@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from skipstone_orchestrator.backends import LatentEntries
 from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.cache_options import check_key_steps, resolve_options
-from skipstone_orchestrator.compatibility import exact_entry_id, fresh_entry_id
+from skipstone_orchestrator.compatibility import (
+    exact_entry_id,
+    fresh_entry_id,
+    is_exact_entry_id,
+)
 from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import Journal
@@ -148,6 +152,7 @@ class OutsideEngines:
         if call.depth < 0:
             raise InvalidArgument(f"depth is {call.depth}", field="depth", allowed="0 and up")
         key = _checked_key(call.fingerprint)
+        _check_owner(entry_id, exact_entry_id(key, call.prompt, call.seed))
         stored = await self._store_guard.call(
             lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
         )
@@ -202,6 +207,16 @@ def _checked_key(fingerprint: LatentFingerprint) -> str:
         raise InvalidArgument(
             "fingerprint has a number that is not finite", field="fingerprint", allowed="finite"
         ) from None
+
+
+def _check_owner(entry_id: str, own_id: str) -> None:
+    """Checks that an entry does not take the place of another request's exact result."""
+    if is_exact_entry_id(entry_id) and entry_id != own_id:
+        raise InvalidArgument(
+            f"entry_id {entry_id} is that of another prompt, seed or fingerprint",
+            field="entry_id",
+            allowed=f"{own_id}, or an id of another form",
+        )
 
 
 def _check_sigmas(sigmas: Sequence[float], num_inference_steps: int) -> None:

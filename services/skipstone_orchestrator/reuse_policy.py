@@ -94,7 +94,7 @@ class Donor:
         score: What the gate gave it; None when no gate ran and similarity is the score.
         depth: Resumed runs between it and noise.
         steps: Steps of its stored snapshots; N stands for the clean latent.
-        same_prompt: Whether its prompt is the request's, byte for byte.
+        same_prompt: Whether its prompt is the request's but for case and white space.
         same_seed: Whether its seed is the request's.
     """
 

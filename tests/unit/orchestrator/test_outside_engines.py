@@ -162,6 +162,38 @@ async def test_save_refuses_what_is_not_there_or_was_made_under_another_fingerpr
             assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"prompt": NEAR},
+        {"seed": 2},
+        {"fingerprint": dataclasses.replace(PRINT, negative_prompt="blue")},
+    ],
+)
+@in_loop
+async def test_an_engine_cannot_save_under_the_exact_id_of_another_request(
+    other: dict[str, Any],
+) -> None:
+    """Whoever asked for that request would be given this picture."""
+    async with running_site() as site:
+        engines = site.orchestrator.engines
+        call = saved((await engines.look_up(asked())).entry_id, **other)
+        write(site, call.entry_id, 10, key=compatibility_key(call.fingerprint))
+        with pytest.raises(InvalidArgument) as raised:
+            await engines.save(call)
+        assert raised.value.field == "entry_id"
+        assert (await engines.look_up(asked())).tier is HitTier.MISS
+
+
+@in_loop
+async def test_an_exact_result_of_another_fingerprint_is_not_offered() -> None:
+    async with running_site() as site:
+        entry_id = (await site.orchestrator.engines.look_up(asked())).entry_id
+        write(site, entry_id, 10, key="0" * 32)
+        site.store.committed.add(("default", entry_id))
+        assert (await site.orchestrator.engines.look_up(asked())).tier is HitTier.MISS
+
+
 @in_loop
 async def test_save_with_a_service_down_is_unavailable_and_can_be_repeated() -> None:
     async with running_site() as site:
