@@ -40,18 +40,20 @@ def resolve_options(options: CacheOptions, default_mode: CacheMode, default_top_
     """The options in force: per request over configuration.
 
     `reproducible` and a refused approximate tier both mean that the picture must be a full run's,
-    so neither accepts the stored result of a resumed run.
+    so neither accepts the stored result of a resumed run. Nor does a request that limits donors: a
+    stored result does not tell how near its donor was and how much it skipped.
 
     Raises:
         InvalidArgument: An option is out of range.
     """
     check_options(options)
     approximate = options.allow_approximate is not False and not options.reproducible
+    limited = options.min_similarity is not None or options.max_skip_steps is not None
     return CacheUse(
         mode=options.mode or default_mode,
         allow_exact=options.allow_exact is not False,
         allow_approximate=approximate,
-        full_runs_only=not approximate,
+        full_runs_only=limited or not approximate,
         limits=Limits(options.min_similarity, options.max_skip_steps, options.reuse_kind),
         top_k=options.top_k or default_top_k,
         key_steps=options.key_steps,

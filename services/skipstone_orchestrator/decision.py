@@ -60,7 +60,7 @@ class Decision:
         score: The gate's, of the same candidate.
         embedding: Vector of the prompt, for the save; None when it was not computed.
         candidates: All that were considered, best first.
-        replaces: Whether an entry of this very request is stored that could not be used.
+        replaces: Whether an entry of this very request may be stored that was not used.
     """
 
     tier: HitTier

@@ -153,6 +153,15 @@ class DenoiseRun:
     def _tier(self) -> HitTier:
         return HitTier.MISS if self._refused else self._decision.tier
 
+    @property
+    def _would_spoil_its_own_entry(self) -> bool:
+        """Whether a resumed run might write over a full run of the same request.
+
+        That happens when the caller chose the seed and did not let the exact tier look.
+        """
+        resumed = self._decision.tier is HitTier.APPROXIMATE
+        return resumed and self._query.exact_wanted and not self._query.use.allow_exact
+
     async def _request(self) -> DenoiseRequest:
         decision = self._decision
         resume = None
@@ -170,7 +179,7 @@ class DenoiseRun:
     async def _snapshot_plan(self) -> SnapshotPlan | None:
         """What to store; None when nothing may be, or when it would only cost the caller time."""
         query = self._query
-        if not query.use.mode.writes or query.seed is None:
+        if not query.use.mode.writes or query.seed is None or self._would_spoil_its_own_entry:
             return None
         store = self._store_guard
         if any(f.service == store.service for f in self._journal.fallbacks):

@@ -66,7 +66,8 @@ class Lookup:
         """Decides on one request. Raises nothing but cancellation."""
         use = query.use
         if not use.mode.reads:
-            return miss(WRITE_ONLY if use.mode.writes else CACHE_OFF)
+            # What is stored of this request was not looked at, and a save may have to move it.
+            return miss(WRITE_ONLY if use.mode.writes else CACHE_OFF, replaces=True)
         with journal.fall_back(LOOKUP, self._reader.service) as store:
             await self._reader.check()
         if store.failed:
@@ -96,6 +97,8 @@ class Lookup:
         clean = find_snapshot(stored, steps)
         if clean is None or not stored.committed:
             return miss(NO_CANDIDATE, replaces=stored.committed)
+        if clean.metadata.compatibility_key != query.compatibility_key:
+            return miss(NO_CANDIDATE, replaces=True)
         depth = clean.metadata.depth
         if query.use.full_runs_only and depth > 0:
             return miss(NO_CANDIDATE, replaces=True)
@@ -108,6 +111,7 @@ class Lookup:
             ),
             donor_depth=depth,
             skip_steps=steps,
+            replaces=True,
         )
 
     async def _approximate(self, query: Query, journal: Journal, budget: Budget) -> Decision:

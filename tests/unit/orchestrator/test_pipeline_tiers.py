@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.orchestrator.site import Site, in_loop, running_site
 
@@ -170,6 +172,49 @@ async def test_who_asks_for_a_full_run_is_not_given_a_stored_resumed_one() -> No
         entry = await site.orchestrator.entries.get("", resumed.provenance.saved_entry_id)
         assert entry.depth == 0
         assert site.index.ids().count(entry.entry_id) == 1
+
+
+@pytest.mark.parametrize("limits", [{"min_similarity": 0.95}, {"max_skip_steps": 0}])
+@in_loop
+async def test_who_limits_donors_is_not_given_the_stored_result_of_a_resumed_run(
+    limits: dict[str, Any],
+) -> None:
+    """The stored result skipped 3 steps with a donor of similarity 0.89."""
+    async with running_site() as site:
+        full = await site.generate(PROMPT, seed=1)
+        await site.generate(NEAR, seed=2)
+        strict = CacheOptions(**limits)
+        told = (await site.generate(NEAR, seed=2, cache=strict)).provenance
+        assert (told.tier, told.skip_steps) == (HitTier.MISS, 0)
+        again = await site.generate(PROMPT, seed=1, cache=strict)
+        assert again.provenance.tier is HitTier.EXACT, "the result of a full run keeps any limit"
+        assert again.artifact == full.artifact
+
+
+@in_loop
+async def test_a_resumed_run_never_takes_the_place_of_a_full_run_of_the_same_request() -> None:
+    async with running_site() as site:
+        full = await site.generate(NEAR, seed=2)
+        await site.generate(PROMPT, seed=1, cache=CacheOptions(mode=CacheMode.WRITE_ONLY))
+        nearest = CacheOptions(allow_exact=False, reuse_kind=ReuseKind.RENOISE)
+        again = await site.generate(NEAR, seed=2, cache=nearest)
+        assert again.provenance.tier is HitTier.APPROXIMATE
+        assert again.provenance.saved_entry_id == ""
+        kept = await site.generate(NEAR, seed=2, cache=CacheOptions(reproducible=True))
+        assert kept.provenance.tier is HitTier.EXACT
+        assert kept.artifact == full.artifact
+
+
+@in_loop
+async def test_a_full_run_that_looks_nothing_up_moves_the_entry_of_a_resumed_one() -> None:
+    """Else the index would list the request twice, once with snapshots that are gone."""
+    async with running_site() as site:
+        await site.generate(PROMPT, seed=1)
+        resumed = (await site.generate(NEAR, seed=2)).provenance
+        await site.generate(NEAR, seed=2, cache=CacheOptions(mode=CacheMode.WRITE_ONLY))
+        assert site.index.ids().count(resumed.saved_entry_id) == 1
+        entry = await site.orchestrator.entries.get("", resumed.saved_entry_id)
+        assert entry.depth == 0
 
 
 @in_loop
