@@ -57,7 +57,6 @@ _PASSED_ON = (
     ResourceExhausted,
     Unavailable,
     DeadlineExceeded,
-    Cancelled,
     Internal,
 )
 
@@ -134,7 +133,7 @@ class GenerationPipeline:
         Raises:
             InvalidArgument: A parameter or option is out of range.
             ResourceExhausted: The executor's queue is full.
-            Unavailable: No executor can be reached.
+            Unavailable: No executor can be reached, or it is shutting down.
             DeadlineExceeded: The caller's deadline came first.
             Internal: The model failed.
         """
@@ -148,6 +147,9 @@ class GenerationPipeline:
                     yield event
         except _PASSED_ON:
             raise
+        except Cancelled as error:
+            # Not the caller, whose leaving closes this generator: the executor gave the run up.
+            raise Unavailable(f"denoise: the run was ended: {error.message}") from error
         except SkipstoneError as error:
             # What a service says of its own data means nothing to the caller of a generation.
             raise Internal(f"denoise: {error.message}") from error

@@ -9,6 +9,7 @@ from tests.unit.orchestrator.fakes import HANG, Service
 from tests.unit.orchestrator.site import Site, in_loop, running_site
 
 from skipstone_shared.errors import (
+    Cancelled,
     DataCorrupt,
     DeadlineExceeded,
     Internal,
@@ -88,7 +89,9 @@ async def test_a_lookup_that_fails_anywhere_becomes_a_full_run_that_says_why(
     async with running_site(**short) as site:
         await site.generate(PROMPT, seed=1)
         service_of(site, method).trouble[method] = trouble
-        result = await site.generate(NEAR, seed=2)
+        # A save would wait for the service that hangs, for as long as its own deadline is.
+        cache = CacheOptions(mode=CacheMode.READ_ONLY) if trouble == HANG else None
+        result = await site.generate(NEAR, seed=2, cache=cache)
         assert result.artifact.data == f"{NEAR}|2".encode(), "the uncached result"
         told = result.provenance
         assert_full_run(told)
@@ -357,6 +360,15 @@ async def test_a_run_that_fails_midway_passes_its_error_on_and_keeps_nothing(
         assert not site.index.ids()
         site.executor.fail_at_step = None
         assert (await site.generate(PROMPT, seed=1)).provenance.saved_entry_id
+
+
+@in_loop
+async def test_an_executor_that_ends_a_run_at_its_shutdown_is_unavailable() -> None:
+    """CANCELLED would tell the caller that it had gone away itself; UNAVAILABLE, to try again."""
+    async with running_site() as site:
+        site.executor.fail_at_step = (3, Cancelled("the server is shutting down"))
+        with pytest.raises(Unavailable, match="shutting down"):
+            await site.generate(PROMPT, seed=1)
 
 
 @in_loop
