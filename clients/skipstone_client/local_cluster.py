@@ -178,7 +178,9 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Ends all services, callers before the services they call. Idempotent."""
-        self._stopping.set()
+        # Under the lock, so that no service is being started again that would be missed below.
+        with self._changed:
+            self._stopping.set()
         try:
             for services in (["orchestrator"], ["denoise"], [*WITH_DATA, "embedding"]):
                 self._end(services)
@@ -292,7 +294,8 @@ class LocalCluster:
     def _start_again(self, dead: ServiceProcess) -> None:
         with self._changed:
             service = dead.service
-            if service in self._held or self._processes.get(service) is not dead:
+            replaced = self._processes.get(service) is not dead
+            if replaced or service in self._held or self._stopping.is_set():
                 return
             process = self._spawn(service)
         try:
