@@ -106,6 +106,8 @@ def channel_options(target: str, service: Service) -> list[tuple[str, Any]]:
         ("grpc.service_config", json.dumps(_service_config(target, service))),
         ("grpc.keepalive_time_ms", _ms(KEEPALIVE_S)),
         ("grpc.keepalive_timeout_ms", _ms(KEEPALIVE_TIMEOUT_S)),
+        # Without it a ping of keepalive waits for gRPC's own 60 s, whatever the option above says.
+        ("grpc.http2.ping_timeout_ms", _ms(KEEPALIVE_TIMEOUT_S)),
         # Long runs send nothing for seconds, and a watch for hours: ping all the same.
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", _ms(RECONNECT_BACKOFF_S[0])),

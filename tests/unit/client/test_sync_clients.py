@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -27,6 +29,7 @@ from skipstone_client import (
     LatentKVClient,
     OrchestratorClient,
     VectorIndexClient,
+    _channel,
 )
 from skipstone_client._channel import LATENT_KV, channel_options
 from skipstone_client.aio import __all__ as async_names
@@ -434,6 +437,22 @@ def test_a_watch_has_no_deadline():
     with serving(servicer) as target, LatentKVClient(target, timeout_s=1) as kv:
         kv.watch_evictions("ns").close()
     assert servicer.time_remaining == [None] or servicer.time_remaining[0] > 1e6
+
+
+HTTP2_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def test_a_peer_that_is_silent_for_the_keepalive_timeout_is_taken_for_dead(monkeypatch):
+    """A stopped process keeps its connections; a watch without a deadline would wait for ever."""
+    monkeypatch.setattr(_channel, "KEEPALIVE_S", 0.1)
+    monkeypatch.setattr(_channel, "KEEPALIVE_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        with LatentKVClient(f"127.0.0.1:{listener.getsockname()[1]}") as kv:
+            watch = pool.submit(kv.watch_evictions, "ns")
+            peer, _ = listener.accept()
+            peer.sendall(HTTP2_SETTINGS)
+            with peer, pytest.raises(Unavailable, match="ping timeout"):
+                watch.result(WAIT_S)
 
 
 def test_a_bad_entry_does_not_fail_its_neighbours():
