@@ -151,13 +151,19 @@ class LmdbStore:
         """See ``LatentStore``."""
         key = checked_namespace(namespace), checked_entry_id(entry_id)
 
-        def commit(txn: Transaction) -> None:
+        def commit(txn: Transaction) -> StoredEntry:
             state = self._entries.require(key)
+            try:
+                # Here and not after the change, by when another write may have evicted it.
+                entry = self._entries.stored_entry(txn, state.as_committed())
+            except DataCorrupt as error:
+                self._entries.remove(txn, key, EvictionKind.CORRUPT)
+                raise no_entry(key) from error
             if not state.committed:
                 self._entries.put(txn, state.as_committed())
+            return entry
 
-        self._entries.change(commit)
-        return self._entry(key)
+        return self._entries.change(commit)
 
     def renew_lease(self, namespace: str, entry_id: str, lease_s: float) -> float | None:
         """See ``LatentStore``."""

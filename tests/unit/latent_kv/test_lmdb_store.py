@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import LATENT_BYTES, Clock, Write, latents, list_ids, save
 
 from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.lmdb_entries import LmdbEntries
 from skipstone_latent_kv.lmdb_rows import CHUNK_BYTES
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_shared.errors import (
@@ -244,10 +245,14 @@ class TestDamage:
             with pytest.raises(EntryNotFound):
                 store.get_entry("", "damaged")
 
+        def commit(store: LmdbStore, _: LatentRef) -> None:
+            with pytest.raises(EntryNotFound):
+                store.commit_entry("", "damaged")
+
         def list_all(store: LmdbStore, _: LatentRef) -> None:
             assert list_ids(store) == ["sound"]
 
-        for number, call in enumerate((read, get, list_all)):
+        for number, call in enumerate((read, get, commit, list_all)):
             path = tmp_path / str(number)
             store, ref, _ = self.damaged_store(path, clock, self.spoil_snapshot_record)
             watch = store.watch_evictions("")
@@ -384,6 +389,26 @@ def largest_file(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_commit_succeeds_although_the_entry_is_evicted_right_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer must not take a save that was done for one that is lost."""
+    store = open_store(tmp_path, quotas=Quotas(total_bytes=LATENT_BYTES), durability="none")
+    Write.of("entry").to(store)
+    change = LmdbEntries.change
+
+    def change_and_write_another(entries: LmdbEntries, *arguments: Any) -> Any:
+        result = change(entries, *arguments)
+        monkeypatch.setattr(LmdbEntries, "change", change)
+        Write.of("another").to(store)
+        return result
+
+    monkeypatch.setattr(LmdbEntries, "change", change_and_write_another)
+    assert store.commit_entry("", "entry").committed
+    assert store.delete_entries("", ["entry", "another"]) == [False, True]
+    store.close()
 
 
 def test_with_durability_always_no_two_writes_share_a_commit(tmp_path: Path) -> None:
