@@ -10,6 +10,7 @@ from skipstone_client import OrchestratorClient
 from skipstone_shared.errors import EntryNotFound
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import CacheMode, CacheOptions, GenerateResult
+from skipstone_shared.stored_entries import StoredEntry
 
 # Cosine similarities to PROMPT are those of all-MiniLM-L6-v2.
 PROMPT = "a small red circle on a blue background"
@@ -74,6 +75,11 @@ def is_saved(cluster: Cluster, namespace: str, entry_id: str) -> bool:
     return True
 
 
-def entry_count(cluster: Cluster, namespace: str) -> int:
+def all_entries(cluster: Cluster, namespace: str) -> tuple[StoredEntry, ...]:
     """Entries of a namespace in the store, uncommitted ones too."""
-    return len(cluster.store.list_entries(namespace, 1000, include_uncommitted=True).entries)
+    return cluster.store.list_entries(namespace, 1000, include_uncommitted=True).entries
+
+
+def entry_count(cluster: Cluster, namespace: str) -> int:
+    """Number of entries of a namespace in the store, uncommitted ones too."""
+    return len(all_entries(cluster, namespace))
