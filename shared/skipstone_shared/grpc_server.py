@@ -34,6 +34,7 @@ from skipstone_shared.structured_logging import configure_logging, get_logger
 
 EXIT_CANNOT_START = 2
 _MIN_PING_INTERVAL_MS = 5_000
+_SIGNAL_POLL_S = 0.5
 _PING_AFTER_MS = 30_000
 _PING_TIMEOUT_MS = 20_000
 
@@ -85,7 +86,10 @@ def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
     stopping = threading.Event()
     on_signals(stopping.set)
     get_logger().info("serving", address=address)
-    stopping.wait()
+    # Python runs handlers in the main thread only, and the kernel may give a signal to another one
+    # without waking this: seen for SIGTERM right after SIGCONT.
+    while not stopping.wait(_SIGNAL_POLL_S):
+        pass
     restore_signals()
     server.drain(settings.drain_grace_s)
     return 0
