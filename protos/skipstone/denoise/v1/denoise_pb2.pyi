@@ -91,7 +91,7 @@ class _OutputKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutputKind
     OUTPUT_KIND_UNSPECIFIED: _OutputKind.ValueType  # 0
     """Same as ENCODED."""
     OUTPUT_KIND_ENCODED: _OutputKind.ValueType  # 1
-    """Decoded and encoded as PNG (picture) or MP4 (video)."""
+    """Decoded and encoded; the artifact header names the format: PNG (picture), GIF or MP4 (video)."""
     OUTPUT_KIND_NONE: _OutputKind.ValueType  # 2
     """Nothing: the latents are only stored."""
 
@@ -101,7 +101,7 @@ class OutputKind(_OutputKind, metaclass=_OutputKindEnumTypeWrapper):
 OUTPUT_KIND_UNSPECIFIED: OutputKind.ValueType  # 0
 """Same as ENCODED."""
 OUTPUT_KIND_ENCODED: OutputKind.ValueType  # 1
-"""Decoded and encoded as PNG (picture) or MP4 (video)."""
+"""Decoded and encoded; the artifact header names the format: PNG (picture), GIF or MP4 (video)."""
 OUTPUT_KIND_NONE: OutputKind.ValueType  # 2
 """Nothing: the latents are only stored."""
 Global___OutputKind: _TypeAlias = OutputKind  # noqa: Y015

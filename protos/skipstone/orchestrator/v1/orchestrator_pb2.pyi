@@ -158,9 +158,13 @@ class CacheOptions(_message.Message):
     allow_approximate: _builtins.bool
     """Allow the approximate tier. Default true."""
     min_similarity: _builtins.float
-    """Smallest similarity of a donor, 0 to 1. It can only raise the policy's own."""
+    """Smallest similarity of a donor, 0 to 1. It can only raise the policy's own. A stored result of
+    a resumed run does not tell its donor, so with this set the exact tier takes only full runs.
+    """
     max_skip_steps: _builtins.int
-    """Largest number of steps to skip. It can only lower the policy's own. At least 0."""
+    """Largest number of steps to skip. It can only lower the policy's own. At least 0. With this set
+    the exact tier takes only results of full runs.
+    """
     top_k: _builtins.int
     """Candidates to consider, 1 to 100."""
     reproducible: _builtins.bool
@@ -790,7 +794,9 @@ class SaveRequest(_message.Message):
     namespace: _builtins.str
     """Namespace; empty means "default"."""
     entry_id: _builtins.str
-    """Entry the snapshots were written under."""
+    """Entry the snapshots were written under: entry_id of the Lookup of this very request, or an id
+    of the caller's own. The id that Lookup gives for another request is refused.
+    """
     prompt: _builtins.str
     """Prompt of the run."""
     seed: _builtins.int
