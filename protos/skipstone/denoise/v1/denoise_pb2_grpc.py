@@ -76,8 +76,8 @@ class DenoiseServicer:
 
     def PlanGeneration(self, request, context):
         """Checks parameters and tells what a run with them would be: defaults filled in, fingerprint,
-        compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on the
-        parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
+        compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on
+        the parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
         executor stays the same.
         Errors:
         INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is

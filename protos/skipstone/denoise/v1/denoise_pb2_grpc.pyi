@@ -43,8 +43,8 @@ class DenoiseStub:
     """
     PlanGeneration: _grpc.UnaryUnaryMultiCallable[_denoise_pb2.PlanGenerationRequest, _denoise_pb2.PlanGenerationResponse]
     """Checks parameters and tells what a run with them would be: defaults filled in, fingerprint,
-    compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on the
-    parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
+    compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on
+    the parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
     executor stays the same.
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
@@ -87,8 +87,8 @@ class DenoiseAsyncStub(DenoiseStub):
     """
     PlanGeneration: _aio.UnaryUnaryMultiCallable[_denoise_pb2.PlanGenerationRequest, _denoise_pb2.PlanGenerationResponse]  # type: ignore[assignment]
     """Checks parameters and tells what a run with them would be: defaults filled in, fingerprint,
-    compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on the
-    parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
+    compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on
+    the parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
     executor stays the same.
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
@@ -140,8 +140,8 @@ class DenoiseServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_denoise_pb2.PlanGenerationResponse, _abc.Awaitable[_denoise_pb2.PlanGenerationResponse]]:
         """Checks parameters and tells what a run with them would be: defaults filled in, fingerprint,
-        compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on the
-        parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
+        compatibility key and sigmas. Runs no denoising step. Idempotent. The answer depends only on
+        the parameters other than prompt and seed, so callers MAY keep it as long as instance_id of the
         executor stays the same.
         Errors:
           INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
