@@ -42,8 +42,11 @@ def main() -> int:
         with LocalCluster(OUT / "data", free_ports=True, flags=flags) as cluster:
             outcomes = _send_all(cluster.targets["orchestrator"], console)
     except (ClusterError, SkipstoneError) as error:
-        console.print(f"The demo stopped: {error}", style="red")
+        console.print(f"The demo stopped: {error}", style="red", markup=False)
         return 1
+    except KeyboardInterrupt:
+        console.print("The demo was interrupted; its services are stopped.")
+        return 130
     _write_files(outcomes)
     console.print(_table(outcomes))
     _print_totals(outcomes, console)
