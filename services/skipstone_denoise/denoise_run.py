@@ -28,7 +28,7 @@ from skipstone_denoise.scheduler_view import SchedulerView
 from skipstone_denoise.snapshots import SnapshotRecorder
 from skipstone_denoise.torch_arrays import to_tensor
 from skipstone_shared.denoise_runs import DenoiseEvent, DenoiseFinished, ResumeKind
-from skipstone_shared.errors import Cancelled
+from skipstone_shared.errors import Cancelled, Internal
 from skipstone_shared.generation import StepProgress
 
 _LOCK_POLL_S = 0.05
@@ -43,13 +43,14 @@ class SharedModel:
         profile: Its profile.
         encode_lock: Held while a prompt is encoded: fast tokenizers refuse two callers at once.
         decoder_lock: Held while the autoencoder works: video ones keep state between frames.
+            Reentrant, so that a pipeline that goes on after its loop cannot wait for itself.
         placeholder: Stands in for the text encoder where no prompt matters.
     """
 
     pipeline: Any
     profile: ModelProfile
     encode_lock: threading.Lock
-    decoder_lock: threading.Lock
+    decoder_lock: threading.RLock
     placeholder: PlaceholderEncoder
 
 
@@ -173,14 +174,27 @@ class DenoiseRun(CallHooks):
         )
 
     def loop_begins(self, pipeline: Any) -> None:
-        """Notes the time."""
+        """Notes the time.
+
+        Raises:
+            Internal: the pipeline has had a loop before. What leaves the first one would be taken
+                for the clean latent of the whole.
+        """
         self._raise_if_cancelled()
+        if self._times.loop_ended:
+            raise _too_many_steps(pipeline)
         self._times.loop_began = self._times.step_began = self._clock()
 
     def step_done(self, latents: torch.Tensor) -> None:
-        """Records and tells one step."""
+        """Records and tells one step.
+
+        Raises:
+            Internal: the pipeline runs more steps than its scheduler has.
+        """
         self._raise_if_cancelled()
         step_index = self._start.skip_steps + self._executed_steps
+        if step_index >= self._plan.loop_length:
+            raise _too_many_steps(self._model.pipeline)
         self._executed_steps += 1
         self._record(step_index + 1, latents)
         now = self._clock()
@@ -190,7 +204,7 @@ class DenoiseRun(CallHooks):
     def loop_ended(self) -> None:
         """Takes the autoencoder, unless nothing is decoded."""
         self._times.loop_ended = self._clock()
-        if self._wants_artifact:
+        if self._wants_artifact and not self._decoding:
             self._acquire(self._model.decoder_lock)
             self._decoding = True
 
@@ -227,10 +241,16 @@ class DenoiseRun(CallHooks):
         if self._recorder is not None and self._recorder.wants(step_index):
             self._recorder.record(step_index, latents, capture_history(self._scheduler))
 
-    def _acquire(self, lock: threading.Lock) -> None:
+    def _acquire(self, lock: threading.Lock | threading.RLock) -> None:
         while not lock.acquire(timeout=_LOCK_POLL_S):
             self._raise_if_cancelled()
 
     def _raise_if_cancelled(self) -> None:
         if self._is_cancelled():
             raise Cancelled("the caller went away")
+
+
+def _too_many_steps(pipeline: Any) -> Internal:
+    return Internal(
+        f"{type(pipeline).__name__} denoises more than once in a call, which is not served"
+    )

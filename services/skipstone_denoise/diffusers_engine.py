@@ -72,7 +72,7 @@ class DiffusersEngine:
         self._settings = settings
         self._clock = clock
         self._instance_id = instance_id or uuid.uuid4().hex
-        encode_lock, decoder_lock = threading.Lock(), threading.Lock()
+        encode_lock, decoder_lock = threading.Lock(), threading.RLock()
         placeholder = PlaceholderEncoder(encode_lock)
         probe = PipelineProbe(pipeline, placeholder, decoder_lock)
         fingerprint = fingerprint_model(pipeline, settings.model, settings.model_revision)

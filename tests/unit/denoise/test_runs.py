@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import operator
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from diffusers import CogView4Pipeline
 from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, STEPS, Rig, open_rig
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, pixart_pipeline, wan_pipeline
 
@@ -160,6 +162,19 @@ def test_more_requests_than_may_wait_are_refused_at_once() -> None:
         assert rig.run().finished.executed_steps == STEPS
 
 
+def test_a_run_that_is_ended_by_the_engines_close_is_unavailable() -> None:
+    """CANCELLED would say that the caller went away; this one may try elsewhere."""
+    with open_rig(cogview4_pipeline(), max_concurrent_requests=1) as rig:
+        endless = dataclasses.replace(PARAMS, num_inference_steps=1000)
+        events = rig.engine.run(DenoiseRequest("", endless))
+        next(events)
+        closing = threading.Thread(target=rig.engine.close)
+        closing.start()
+        with pytest.raises(errors.Unavailable, match="shutting down"):
+            list(events)
+        closing.join()
+
+
 def test_a_closed_engine_refuses_requests() -> None:
     with open_rig(cogview4_pipeline()) as rig:
         rig.engine.close()
@@ -176,6 +191,45 @@ def test_a_model_that_fails_fails_only_its_own_request() -> None:
         handle.remove()
         assert rig.run().picture == alone
         assert rig.engine.get_stats().failed_count == 1
+
+
+class TwoLoops(CogView4Pipeline):
+    """Denoises twice in one call, as pipelines of long videos do section by section."""
+
+    @functools.wraps(CogView4Pipeline.__call__)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        super().__call__(*args, **{**kwargs, "output_type": "latent"})
+        return super().__call__(*args, **kwargs)
+
+
+def test_a_pipeline_with_a_second_loop_fails_and_stores_nothing_as_its_result() -> None:
+    """The latent that leaves the first loop would be taken for that of the whole."""
+    with open_rig(TwoLoops(**cogview4_pipeline().components)) as rig:
+        with pytest.raises(errors.Internal, match="denoises more than once"):
+            rig.run(snapshots=SnapshotPlan("e"))
+        assert rig.engine.get_stats().failed_count == 1
+
+
+class NotInTime(CogView4Pipeline):
+    """Takes more steps than its scheduler has."""
+
+    @functools.wraps(CogView4Pipeline.__call__)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        on_step_end = kwargs["callback_on_step_end"]
+
+        def twice(*told: Any) -> Any:
+            on_step_end(*told)
+            return on_step_end(*told)
+
+        return super().__call__(*args, **{**kwargs, "callback_on_step_end": twice})
+
+
+def test_a_pipeline_with_more_steps_than_its_schedule_fails() -> None:
+    with (
+        open_rig(NotInTime(**cogview4_pipeline().components)) as rig,
+        pytest.raises(errors.Internal, match="denoises more than once"),
+    ):
+        rig.run(snapshots=SnapshotPlan("e"))
 
 
 def _fail(*_: Any) -> None:
