@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import diffusers
@@ -20,6 +21,15 @@ POLICY_VERSION = "snapshot-1"
 """Changes when snapshots of the same fingerprint are no longer interchangeable."""
 
 _CHUNK_ELEMENTS = 1 << 24
+
+# Where a prompt is cut and how it is padded and wrapped; none of it stands in the vocabulary.
+_TOKENIZER_SETTINGS = (
+    "model_max_length",
+    "padding_side",
+    "truncation_side",
+    "special_tokens_map",
+    "chat_template",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +62,12 @@ def fingerprint_model(pipeline: Any, model_id: str, model_revision: str) -> Mode
         model_id=model_id,
         model_revision=model_revision,
         pipeline_class=type(pipeline).__name__,
-        weights_hash="+".join(f"{n}:{module_hash(m)}" for n, m in denoisers.items()),
+        weights_hash="+".join(
+            [
+                f"settings:{_settings_hash(pipeline)}",
+                *(f"{n}:{module_hash(m)}" for n, m in denoisers.items()),
+            ]
+        ),
         text_encoder_id="+".join(
             [
                 *(f"{type(m).__name__}:{module_hash(m)}" for m in encoders.values()),
@@ -65,7 +80,7 @@ def fingerprint_model(pipeline: Any, model_id: str, model_revision: str) -> Mode
         expert_boundary=float(pipeline.config.get("boundary_ratio") or 0.0),
         library_versions=(
             f"diffusers={diffusers.__version__},torch={torch.__version__},"
-            f"transformers={transformers.__version__}"
+            f"transformers={transformers.__version__},ftfy={_ftfy_version()}"
         ),
     )
 
@@ -96,7 +111,7 @@ def fingerprint_run(
         guidance_scales=tuple(float(scale) for scale in scales if scale is not None),
         guidance_mode=guidance_mode,
         negative_prompt=params.negative_prompt,
-        reference_hashes=tuple(_reference_hash(r) for r in params.reference_inputs),
+        reference_hashes=tuple(reference_hash(r) for r in params.reference_inputs),
         policy_version=POLICY_VERSION,
     )
 
@@ -115,10 +130,47 @@ def module_hash(module: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def reference_hash(reference: ReferenceInput) -> str:
+    """XXH3 (128 bit) of the role and the encoded bytes of a reference input."""
+    digest = xxhash.xxh3_128(reference.role.value.encode())
+    digest.update(reference.data)
+    return digest.hexdigest()
+
+
+def _settings_hash(pipeline: Any) -> str:
+    """Hash of what a pipeline is built with besides models.
+
+    That is flags such as `expand_timesteps`, and settings of processors of reference inputs.
+    """
+    components = pipeline.components
+    settings: dict[str, Any] = {
+        name: value for name, value in pipeline.config.items() if name not in components
+    }
+    for name, part in components.items():
+        if part is None or isinstance(part, torch.nn.Module) or name == "scheduler":
+            continue
+        if hasattr(part, "to_dict"):
+            settings[name] = part.to_dict()
+        if hasattr(part, "tokenizer"):
+            settings[f"{name}.tokenizer"] = _tokenizer_hash(part.tokenizer)
+    return config_hash(settings)
+
+
 def _tokenizer_hash(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     text = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    return xxhash.xxh3_128_hexdigest(text.encode())
+    digest = xxhash.xxh3_128(text.encode())
+    for name in _TOKENIZER_SETTINGS:
+        digest.update(f"{name}:{getattr(tokenizer, name, None)!r}\n".encode())
+    return digest.hexdigest()
+
+
+def _ftfy_version() -> str:
+    """Version of the library with which some pipelines repair prompts, where it is installed."""
+    try:
+        return version("ftfy")
+    except PackageNotFoundError:
+        return "none"
 
 
 def _dtype_of_modules(modules: list[torch.nn.Module]) -> DType:
@@ -126,9 +178,3 @@ def _dtype_of_modules(modules: list[torch.nn.Module]) -> DType:
         for parameter in module.parameters():
             return dtype_of(parameter.dtype)
     return DType.FLOAT32
-
-
-def _reference_hash(reference: ReferenceInput) -> str:
-    digest = xxhash.xxh3_128(reference.role.value.encode())
-    digest.update(reference.data)
-    return digest.hexdigest()

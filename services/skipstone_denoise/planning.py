@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from skipstone_denoise.fingerprint import ModelFingerprint, fingerprint_run
+from skipstone_denoise.fingerprint import ModelFingerprint, fingerprint_run, reference_hash
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.parameters import filled_parameters
 from skipstone_denoise.pipeline_call import call_arguments
@@ -80,7 +80,7 @@ class Planner:
         self._model_fingerprint = model_fingerprint
         self._probe = probe
         self._instance_id = instance_id
-        self._plans: OrderedDict[GenerationParams, RunPlan] = OrderedDict()
+        self._plans: OrderedDict[_PlanKey, RunPlan] = OrderedDict()
         self._lock = threading.Lock()
 
     def plan(self, params: GenerationParams) -> RunPlan:
@@ -90,13 +90,13 @@ class Planner:
             InvalidArgument: a parameter is out of range.
         """
         filled = filled_parameters(params, self._profile)
-        key = dataclasses.replace(filled, prompt="", seed=None)
+        key = _plan_key(filled)
         with self._lock:
             kept = self._plans.get(key)
             if kept is not None:
                 self._plans.move_to_end(key)
         if kept is None:
-            kept = self._make(key)
+            kept = self._make(filled)
             with self._lock:
                 self._plans[key] = kept
                 if len(self._plans) > _MAX_KEPT_PLANS:
@@ -123,7 +123,7 @@ class Planner:
             self._guidance_mode(params, prepared),
         )
         plan = GenerationPlan(
-            params=params,
+            params=_without_inputs(params),
             fingerprint=fingerprint,
             compatibility_key=compatibility_key(fingerprint),
             sigmas=schedule.sigmas,
@@ -153,6 +153,18 @@ class Planner:
         elif guided is None:
             guided = (params.guidance_scale or 0.0) > 1.0
         return self._profile.guided_mode if guided else GuidanceMode.NONE
+
+
+_PlanKey = tuple[GenerationParams, tuple[str, ...]]
+
+
+def _plan_key(params: GenerationParams) -> _PlanKey:
+    """What a plan depends on, without the megabytes of reference inputs."""
+    return _without_inputs(params), tuple(reference_hash(r) for r in params.reference_inputs)
+
+
+def _without_inputs(params: GenerationParams) -> GenerationParams:
+    return dataclasses.replace(params, prompt="", seed=None, reference_inputs=())
 
 
 def resume_kinds(scheduler: Any, profile: ModelProfile) -> tuple[ResumeKind, ...]:

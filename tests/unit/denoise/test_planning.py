@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, HeunDiscreteScheduler
-from PIL import Image
 from tests.unit.denoise.engine_rig import PARAMS, STEPS, Rig, open_rig
 from tests.unit.denoise.tiny_pipelines import (
     cogview4_pipeline,
     flux_pipeline,
     pixart_pipeline,
+    wan_image_pipeline,
     wan_pipeline,
 )
+from transformers import CLIPImageProcessor
 
+from skipstone_denoise import fingerprint
 from skipstone_denoise.config import DenoiseSettings
+from skipstone_denoise.fingerprint import fingerprint_model
 from skipstone_denoise.model_folder import ModelUnusable
-from skipstone_denoise.references import decode_picture
 from skipstone_shared.config import ConfigError, resolve_settings
 from skipstone_shared.denoise_runs import DenoiseRequest, ResumeKind, SchedulerResume
 from skipstone_shared.errors import CompatibilityMismatch, InvalidArgument
@@ -68,6 +69,45 @@ def test_weights_and_scheduler_change_the_key_and_a_restart_does_not(rig: Rig) -
         assert key(shifted) != key(rig)
         # The same noise levels by another road are still another schedule's configuration.
         assert shifted.engine.plan(PARAMS).sigmas == _sigmas(rig, shift=2.0)
+
+
+def settings_flag(pipeline: Any) -> None:
+    pipeline.register_to_config(expand_timesteps=True)
+
+
+def shorter_prompts(pipeline: Any) -> None:
+    pipeline.tokenizer.model_max_length = 4
+
+
+def padding_in_front(pipeline: Any) -> None:
+    pipeline.tokenizer.padding_side = "left"
+
+
+def larger_crops(pipeline: Any) -> None:
+    pipeline.register_modules(image_processor=CLIPImageProcessor(crop_size=8))
+
+
+@pytest.mark.parametrize("change", [settings_flag, shorter_prompts, padding_in_front, larger_crops])
+def test_what_a_pipeline_is_built_with_besides_weights_is_in_its_fingerprint(
+    change: Callable[[Any], None],
+) -> None:
+    """The same weights with another cut of the prompt, for one, give another picture."""
+    pipeline, other = wan_image_pipeline(), wan_image_pipeline()
+    assert fingerprint_model(pipeline, "m", "") == fingerprint_model(other, "m", "")
+    change(other)
+    assert fingerprint_model(pipeline, "m", "") != fingerprint_model(other, "m", "")
+
+
+def test_a_library_that_repairs_prompts_is_in_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wan's pipelines use ftfy where it is installed, and encode other words where it is not."""
+    pipeline = cogview4_pipeline()
+    told = set()
+    for installed in ("6.1", "6.2"):
+        monkeypatch.setattr(fingerprint, "version", lambda _name, found=installed: found)
+        told.add(fingerprint_model(pipeline, "m", "").library_versions)
+    assert len(told) == 2
 
 
 def _sigmas(rig: Rig, **changes: Any) -> tuple[float, ...]:
@@ -185,16 +225,6 @@ def test_a_run_without_a_seed_is_refused(rig: Rig) -> None:
 def test_a_namespace_that_is_no_name_is_refused(rig: Rig) -> None:
     with pytest.raises(InvalidArgument, match="namespace"):
         list(rig.engine.run(DenoiseRequest("a/b", PARAMS)))
-
-
-def test_a_reference_picture_is_decoded_and_nonsense_is_refused() -> None:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 2), "red").save(buffer, "PNG")
-    assert decode_picture(buffer.getvalue()).size == (4, 2)
-    with pytest.raises(InvalidArgument, match="not a picture"):
-        decode_picture(b"GIF89a")
-    with pytest.raises(InvalidArgument, match="not a picture"):
-        decode_picture(buffer.getvalue()[:40])
 
 
 def test_more_waiting_requests_than_threads_is_a_configuration_error() -> None:

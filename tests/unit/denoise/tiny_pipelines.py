@@ -17,6 +17,7 @@ from diffusers import (
     PixArtSigmaPipeline,
     PixArtTransformer2DModel,
     UniPCMultistepScheduler,
+    WanImageToVideoPipeline,
     WanPipeline,
     WanTransformer3DModel,
 )
@@ -196,12 +197,21 @@ def flux_pipeline(scheduler: Any = None, seed: int = 0) -> FluxPipeline:
 
 def wan_pipeline(scheduler: Any = None, seed: int = 0) -> WanPipeline:
     """Videos, guidance in separate calls, an autoencoder that keeps state between frames."""
+    return WanPipeline(**_wan_components(scheduler, seed, in_channels=4))
+
+
+def wan_image_pipeline(scheduler: Any = None, seed: int = 0) -> WanImageToVideoPipeline:
+    """Videos that begin with a picture; mask and encoded picture stand beside the latents."""
+    return WanImageToVideoPipeline(**_wan_components(scheduler, seed, in_channels=12))
+
+
+def _wan_components(scheduler: Any, seed: int, in_channels: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     transformer = WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=2,
         attention_head_dim=12,
-        in_channels=4,
+        in_channels=in_channels,
         out_channels=4,
         text_dim=16,
         freq_dim=16,
@@ -222,13 +232,13 @@ def wan_pipeline(scheduler: Any = None, seed: int = 0) -> WanPipeline:
         latents_mean=[0.0] * 4,
         latents_std=[1.0] * 4,
     )
-    return WanPipeline(
-        tokenizer=tiny_tokenizer(),
-        text_encoder=encoder,
-        vae=autoencoder,
-        transformer=transformer,
-        scheduler=scheduler
+    return {
+        "tokenizer": tiny_tokenizer(),
+        "text_encoder": encoder,
+        "vae": autoencoder,
+        "transformer": transformer,
+        "scheduler": scheduler
         or UniPCMultistepScheduler(
             prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
         ),
-    )
+    }
