@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,17 +16,13 @@ from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
 from skipstone_latent_kv.lmdb_rows import LmdbRows
 from skipstone_latent_kv.record_format import SnapshotRecord
 from skipstone_latent_kv.references import reference
+from skipstone_shared.data_directory import is_disk_trouble
 from skipstone_shared.errors import DataCorrupt, EntryNotFound, ResourceExhausted, SkipstoneError
 from skipstone_shared.latents import checksum
 from skipstone_shared.stored_entries import EvictionKind, StoredEntry, StoredSnapshot
 from skipstone_shared.structured_logging import get_logger
 
 T = TypeVar("T")
-
-# A disk that fills up in the middle of a write is an input/output error to LMDB.
-_DISK_TROUBLE = tuple(
-    os.strerror(code) for code in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
-)
 
 
 class LmdbEntries:
@@ -259,7 +253,7 @@ def _disk_trouble() -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        if not str(error).endswith(_DISK_TROUBLE):
+        if not is_disk_trouble(error):
             raise
         raise ResourceExhausted(
             f"the data directory cannot be written ({error}): its disk is full or failing; free "

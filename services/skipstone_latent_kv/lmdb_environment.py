@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from typing import Any
 
 import lmdb
 
+from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition, Unavailable
 
 # py-lmdb has no types; a transaction is passed around and only used through lmdb_rows.
@@ -19,8 +18,6 @@ Transaction = Any
 
 MAX_READERS = 1024
 """Read transactions at one moment; far above any number of worker threads."""
-
-_LOCK_FILE = "owner.lock"
 
 
 class LmdbEnvironment:
@@ -45,7 +42,7 @@ class LmdbEnvironment:
         """
         self._path = path
         self._sync = sync
-        self._owner = _own(path)
+        self._lock = DirectoryLock(path)
         try:
             self._env = lmdb.open(
                 str(path),
@@ -55,7 +52,7 @@ class LmdbEnvironment:
                 sync=sync,
             )
         except lmdb.Error as error:
-            os.close(self._owner)
+            self._lock.release()
             raise FailedPrecondition(
                 f"the data in {path} cannot be opened ({error}); restore it or start with an empty "
                 "data_dir"
@@ -125,7 +122,7 @@ class LmdbEnvironment:
             self._gate.wait_for(lambda: self._running == 0)
             self._env.sync(True)
             self._env.close()
-            os.close(self._owner)
+            self._lock.release()
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -140,27 +137,3 @@ class LmdbEnvironment:
             with self._gate:
                 self._running -= 1
                 self._gate.notify_all()
-
-
-def _own(path: Path) -> int:
-    """Takes the directory for this process; the lock goes with the process, however it ends."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise FailedPrecondition(
-            f"cannot write to data_dir {path}: {error.strerror}; give a directory that this user "
-            "can create and write"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise FailedPrecondition(
-            f"data_dir {path} is in use by process {holder}; stop that one or give this one a "
-            "data_dir of its own"
-        ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor

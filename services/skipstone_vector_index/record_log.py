@@ -26,6 +26,7 @@ from typing import Any, Self
 
 import lmdb
 
+from skipstone_shared.data_directory import DirectoryLock, is_disk_trouble
 from skipstone_shared.errors import (
     DataCorrupt,
     FailedPrecondition,
@@ -33,7 +34,6 @@ from skipstone_shared.errors import (
     ResourceExhausted,
 )
 from skipstone_shared.structured_logging import get_logger
-from skipstone_vector_index.directory_lock import DirectoryLock
 from skipstone_vector_index.record_codec import Record, decode_record, encode_record
 
 LOG_FORMAT = 1
@@ -194,8 +194,13 @@ class RecordLog:
             yield
         except lmdb.MapFullError as error:
             raise self._full() from error
-        except lmdb.DiskError as error:
-            raise ResourceExhausted("the disk of the index is full") from error
+        except lmdb.Error as error:
+            if not is_disk_trouble(error):
+                raise
+            raise ResourceExhausted(
+                f"the data directory cannot be written ({error}): its disk is full or failing; "
+                "free space or lower max_disk_bytes"
+            ) from error
 
     def _used_bytes(self, txn: lmdb.Transaction) -> int:
         stat = txn.stat(self._entries)
