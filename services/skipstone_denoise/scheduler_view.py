@@ -66,11 +66,6 @@ class SchedulerView:
         return type(self.__dict__["_scheduler"])
 
     @property
-    def wrapped(self) -> Any:
-        """The scheduler with its full list."""
-        return self._scheduler
-
-    @property
     def timesteps(self) -> torch.Tensor:
         """Timesteps of the steps that are run."""
         timesteps: torch.Tensor = self._scheduler.timesteps[self._shown_from :]
