@@ -1,6 +1,7 @@
 """Starts the five services, sends the demo's prompts and writes pictures and a report.
 
-Files, under out/demo: report.html, contact_sheet.png, one PNG per prompt, results.jsonl.
+Files, under out/demo: report.html, contact_sheet.png, highlights.png (the first hit of each kind),
+one PNG per prompt, results.jsonl.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from demo.contact_sheet import contact_sheet
-from demo.outcome import Outcome, Totals
+from demo.outcome import Outcome, Totals, highlights
 from demo.prompts import demo_prompts
 from demo.report import report_html
 from demo.sending import Sender
@@ -64,6 +65,7 @@ def _write_files(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         outcome.picture.save(OUT / outcome.file_name)
     contact_sheet(outcomes).save(OUT / "contact_sheet.png")
+    contact_sheet(highlights(outcomes)).save(OUT / "highlights.png")
     (OUT / "report.html").write_text(report_html(outcomes))
     lines = [json.dumps(outcome.as_json()) for outcome in outcomes]
     (OUT / "results.jsonl").write_text("\n".join(lines) + "\n")

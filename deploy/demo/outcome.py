@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from demo.prompts import DemoPrompt
+from demo.prompts import DemoPrompt, Kind
 from skipstone_shared.orchestration import HitTier, Provenance
 
 
@@ -115,3 +115,12 @@ class Totals:
     def saved_share(self) -> float:
         """Share of the denoising steps that were not run, 0 to 1."""
         return 1 - self.executed_steps / self.full_steps
+
+
+def highlights(outcomes: list[Outcome]) -> list[Outcome]:
+    """The first hit of every kind of prompt and change."""
+    first: dict[tuple[Kind, str], Outcome] = {}
+    for outcome in outcomes:
+        if outcome.is_hit:
+            first.setdefault((outcome.prompt.kind, outcome.prompt.change), outcome)
+    return list(first.values())
