@@ -23,6 +23,7 @@ from skipstone_client import (
     VectorIndexClient,
 )
 from skipstone_client.local_cluster import ClusterEvent, LocalCluster, LogLine
+from skipstone_shared.errors import Unavailable
 from skipstone_shared.orchestration import BreakerState
 
 START_TIMEOUT_S = 90.0
@@ -171,7 +172,10 @@ class Cluster:
                 self.resume(name)
 
     def _all_asked(self) -> bool:
-        states = self.client.get_stats().services
+        try:
+            states = self.client.get_stats().services
+        except Unavailable:
+            return False  # the client's own connection to a restarted orchestrator is not back yet
         return all(state.breaker is not BreakerState.OPEN for state in states)
 
     def _note(self, event: ClusterEvent) -> None:

@@ -123,11 +123,11 @@ def test_what_an_orchestrator_killed_in_the_middle_left_is_not_served(
 ) -> None:
     """Nobody is there to discard it: it stays uncommitted until its lease ends."""
     options = CacheOptions(reuse_kind=ReuseKind.TRAJECTORY, key_steps=(1, 2, 3))
-    steps = 400
+    steps = 100
     params = GenerationParams(PROMPT, num_inference_steps=steps, seed=1)
 
     def kill_at(progress: StepProgress) -> None:
-        if progress.step_index == 30:
+        if progress.step_index == 10:
             os.kill(cluster.pid("orchestrator"), signal.SIGKILL)
 
     with pytest.raises(Unavailable):
