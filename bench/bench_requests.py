@@ -132,6 +132,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="prompts; the first is a warm-up")
     parser.add_argument("--steps", type=int, default=30, help="denoising steps")
     arguments = parser.parse_args()
+    if arguments.rounds < 2:
+        parser.error("--rounds must be at least 2: a spread needs two values")
     rng = random.Random(1)
     with (
         tempfile.TemporaryDirectory() as data,

@@ -85,7 +85,9 @@ def check_key_steps(key_steps: tuple[int, ...], num_inference_steps: int) -> Non
     inside = all(1 <= step < num_inference_steps for step in key_steps)
     if not (ascending and inside):
         shown = ", ".join(str(step) for step in key_steps[:8])
-        raise _refused("key_steps", shown, f"ascending, each 1 to {num_inference_steps - 1}")
+        last = num_inference_steps - 1
+        allowed = f"ascending, each 1 to {last}" if last else "empty, since the run has one step"
+        raise _refused("key_steps", shown, allowed)
 
 
 def _refused(name: str, value: object, allowed: str) -> InvalidArgument:
