@@ -173,7 +173,7 @@ class LogView:
         option = (
             "" if target.endswith(f":{DEFAULT_PORTS['orchestrator']}") else f" --target {target}"
         )
-        self.say(f'try: skipstone generate "a large red circle on a white background"{option}')
+        self.say(f'try: skipstone generate "a large red circle in the center, gray background"{option}')
 
     def show(self, event: ClusterEvent) -> None:
         """One event; called from several threads."""
