@@ -173,7 +173,8 @@ class LogView:
         option = (
             "" if target.endswith(f":{DEFAULT_PORTS['orchestrator']}") else f" --target {target}"
         )
-        self.say(f'try: skipstone generate "a large red circle in the center, gray background"{option}')
+        prompt = "a large red circle in the center, gray background"
+        self.say(f'try: skipstone generate "{prompt}"{option}')
 
     def show(self, event: ClusterEvent) -> None:
         """One event; called from several threads."""
