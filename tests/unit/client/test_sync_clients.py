@@ -358,7 +358,8 @@ def test_a_read_may_take_longer_than_its_first_byte_timeout():
         # not, this would wait until the limit ends the read.
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
-                thread.join(WAIT_S)
+                # Set when it is called off; joining it would fail before it has started.
+                thread.finished.wait(WAIT_S)
         yield data
 
     with serving(FakeLatentKV(ReadLatent=read)) as target:
