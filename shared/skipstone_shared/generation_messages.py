@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2
 from google.protobuf.message import Message
 
 from skipstone.generation.v1 import generation_pb2
+from skipstone_shared.enum_messages import optional_enum, required_enum
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import (
     AdapterSelection,
@@ -86,16 +87,10 @@ def enum_from_message(kind: type[_E], number: int, field: str) -> _E | None:
     Raises:
         InvalidArgument: a value this version does not know.
     """
-    if number == 0:
-        return None
-    for member in kind:
-        if getattr(generation_pb2, _PREFIXES[kind] + member.name) == number:
-            return member
-    raise InvalidArgument(
-        f"{field} {number} is not known",
-        field=field,
-        allowed=", ".join(str(member.value) for member in kind),
-    )
+    return optional_enum({enum_to_message(member): member for member in kind}, number, field)
+
+
+_REFERENCE_ROLES = {enum_to_message(role): role for role in ReferenceRole}
 
 
 def params_to_message(params: GenerationParams) -> generation_pb2.GenerationParams:
@@ -151,13 +146,7 @@ def _present_fields(message: Message) -> set[str]:
 
 
 def _reference_from_message(message: generation_pb2.ReferenceInput) -> ReferenceInput:
-    role = enum_from_message(ReferenceRole, message.role, "reference_inputs.role")
-    if role is None:
-        raise InvalidArgument(
-            "a reference input has no role",
-            field="reference_inputs.role",
-            allowed=", ".join(r.value for r in ReferenceRole),
-        )
+    role = required_enum(_REFERENCE_ROLES, message.role, "reference_inputs.role")
     return ReferenceInput(role, message.media_type, message.data)
 
 
