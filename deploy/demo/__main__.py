@@ -73,7 +73,7 @@ def _write_files(outcomes: list[Outcome]) -> None:
 
 def _table(outcomes: list[Outcome]) -> Table:
     prompt = Column("prompt", no_wrap=True, overflow="ellipsis", ratio=1)
-    table = Table("#", prompt, "tier", "k", "steps run", "seconds", "donor", "picture", expand=True)
+    table = Table("#", prompt, "tier", "k", "steps run", "seconds", "donor", "placed", expand=True)
     numbers = {o.provenance.saved_entry_id: o.number for o in outcomes}
     for outcome in outcomes:
         provenance = outcome.provenance
@@ -85,7 +85,7 @@ def _table(outcomes: list[Outcome]) -> Table:
             f"{provenance.executed_steps} of {provenance.num_inference_steps}",
             f"{outcome.seconds:.2f}",
             _donor(outcome, numbers),
-            "right" if not outcome.wrong else f"[red]{len(outcome.wrong)} wrong[/red]",
+            f"{outcome.judgement.placed} of {outcome.judgement.objects}",
         )
     return table
 
@@ -102,8 +102,8 @@ def _print_totals(outcomes: list[Outcome], console: Console) -> None:
         f"{totals.hits} of {totals.requests} requests reused something; "
         f"{totals.executed_steps} of {totals.full_steps} denoising steps were run: "
         f"[bold]{100 * totals.saved_share:.0f} % saved[/bold]. "
-        f"Of the {totals.hits} reused pictures {totals.hits_right} show what their prompt says; "
-        f"of the same requests run in full, {totals.full_right}."
+        f"Of the {totals.objects} objects in reused pictures {totals.placed} have the right colour "
+        f"and place; in full runs of the same requests, {totals.full_placed}."
     )
     console.print(f"Look at {OUT / 'report.html'} and {OUT / 'contact_sheet.png'}.")
 

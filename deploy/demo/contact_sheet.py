@@ -60,10 +60,10 @@ def _draw_text(draw: ImageDraw.ImageDraw, outcome: Outcome, top: int) -> None:
         fill=_INK,
         font=_font(12),
     )
-    if outcome.wrong:
+    if outcome.judgement.wrong:
         draw.multiline_text(
             (_MARGIN, top + 82),
-            "\n".join(textwrap.wrap("wrong: " + ", ".join(outcome.wrong), 62)),
+            "\n".join(textwrap.wrap("wrong: " + ", ".join(outcome.judgement.wrong), 62)),
             fill=_WRONG,
             font=_font(12),
         )

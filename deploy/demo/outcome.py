@@ -12,6 +12,21 @@ from skipstone_shared.orchestration import HitTier, Provenance
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the checker says of one picture.
+
+    Attributes:
+        wrong: What is wrong, in words; empty when the picture shows what its prompt says.
+        placed: Objects with the right colour at the right place.
+        objects: Objects the prompt asks for.
+    """
+
+    wrong: tuple[str, ...]
+    placed: int
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One prompt, its picture, and for a hit what the donor and the full run look like.
 
@@ -21,10 +36,10 @@ class Outcome:
         provenance: Where the picture comes from.
         seconds: Wall time the caller waited.
         picture: The picture that was served.
-        wrong: What the checker found wrong with it; empty when it shows what the prompt says.
+        judgement: What the checker says of it.
         full: For a hit, the picture of the same request without the cache.
         full_seconds: Wall time of that.
-        full_wrong: What the checker found wrong with the full run.
+        full_judgement: What the checker says of the full run.
         donor: For a hit, the picture of the donor, when the demo made it.
     """
 
@@ -33,10 +48,10 @@ class Outcome:
     provenance: Provenance
     seconds: float
     picture: Image.Image
-    wrong: tuple[str, ...]
+    judgement: Judgement
     full: Image.Image | None = None
     full_seconds: float = 0.0
-    full_wrong: tuple[str, ...] = ()
+    full_judgement: Judgement | None = None
     donor: Image.Image | None = None
 
     @property
@@ -67,9 +82,9 @@ class Outcome:
             "donor_prompt": provenance.donor_prompt,
             "similarity": provenance.similarity,
             "reuse_kind": provenance.reuse_kind.value if provenance.reuse_kind else None,
-            "wrong": list(self.wrong),
+            "wrong": list(self.judgement.wrong),
             "full_run_seconds": round(self.full_seconds, 3) if self.full is not None else None,
-            "full_run_wrong": list(self.full_wrong) if self.full is not None else None,
+            "full_run_wrong": list(self.full_judgement.wrong) if self.full_judgement else None,
             "fallbacks": [f"{f.stage}/{f.service}: {f.reason}" for f in provenance.fallbacks],
             "picture": self.file_name,
         }
@@ -84,18 +99,18 @@ class Totals:
         hits: Prompts for which something was reused.
         executed_steps: Denoising steps run.
         full_steps: Steps that full runs would have taken.
-        right: Pictures that show what their prompt says.
-        hits_right: Hits that do.
-        full_right: Full runs of the same hits that do: what the model itself gets right.
+        objects: Objects that the hits' prompts ask for.
+        placed: Those with the right colour at the right place in what was served.
+        full_placed: The same in full runs of these prompts: what the model itself can do.
     """
 
     requests: int
     hits: int
     executed_steps: int
     full_steps: int
-    right: int
-    hits_right: int
-    full_right: int
+    objects: int
+    placed: int
+    full_placed: int
 
     @classmethod
     def of(cls, outcomes: list[Outcome]) -> Totals:
@@ -106,9 +121,9 @@ class Totals:
             hits=len(hits),
             executed_steps=sum(o.provenance.executed_steps for o in outcomes),
             full_steps=sum(o.provenance.num_inference_steps for o in outcomes),
-            right=sum(not o.wrong for o in outcomes),
-            hits_right=sum(not o.wrong for o in hits),
-            full_right=sum(not o.full_wrong for o in hits),
+            objects=sum(o.judgement.objects for o in hits),
+            placed=sum(o.judgement.placed for o in hits),
+            full_placed=sum(o.full_judgement.placed for o in hits if o.full_judgement),
         )
 
     @property

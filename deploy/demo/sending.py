@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from PIL import Image
 
-from demo.outcome import Outcome
+from demo.outcome import Judgement, Outcome
 from demo.prompts import DemoPrompt
 from skipstone_bundled.checker import SceneCheck, check_scene
 from skipstone_bundled.scenes import Scene
@@ -20,7 +20,10 @@ _SAVE_WAIT_S = 5.0
 _OFF = CacheOptions(mode=CacheMode.OFF)
 
 STEPS = 30
-"""Denoising steps of every prompt; more do not make the bundled model's pictures better."""
+"""Denoising steps of every prompt, as the bundled model's card recommends."""
+
+GUIDANCE_SCALE = 3.0
+"""Guidance of every prompt, from the same place."""
 
 
 class Sender:
@@ -46,9 +49,9 @@ class Sender:
         if provenance.saved_entry_id:
             self._saved[provenance.saved_entry_id] = picture
         self._wait_for_saves()
-        wrong = wrong_attributes(picture, prompt.scene)
+        judgement = judge(picture, prompt.scene)
         if provenance.tier is HitTier.MISS:
-            return Outcome(number, prompt, provenance, seconds, picture, wrong)
+            return Outcome(number, prompt, provenance, seconds, picture, judgement)
         full_result, full_seconds = self._generate(prompt, _OFF)
         full = _picture(full_result)
         return Outcome(
@@ -57,10 +60,10 @@ class Sender:
             provenance,
             seconds,
             picture,
-            wrong,
+            judgement,
             full=full,
             full_seconds=full_seconds,
-            full_wrong=wrong_attributes(full, prompt.scene),
+            full_judgement=judge(full, prompt.scene),
             donor=donor,
         )
 
@@ -68,7 +71,12 @@ class Sender:
         self, prompt: DemoPrompt, cache: CacheOptions | None = None
     ) -> tuple[GenerateResult, float]:
         start = time.perf_counter()
-        params = GenerationParams(prompt=prompt.text, seed=prompt.seed, num_inference_steps=STEPS)
+        params = GenerationParams(
+            prompt=prompt.text,
+            seed=prompt.seed,
+            num_inference_steps=STEPS,
+            guidance_scale=GUIDANCE_SCALE,
+        )
         result = self._client.generate(params, cache=cache)
         return result, time.perf_counter() - start
 
@@ -80,13 +88,17 @@ class Sender:
             time.sleep(0.02)
 
 
-def wrong_attributes(picture: Image.Image, scene: Scene) -> tuple[str, ...]:
-    """What a picture shows wrongly, in words; empty when it shows the scene."""
+def judge(picture: Image.Image, scene: Scene) -> Judgement:
+    """Lets the checker read a picture that should show a scene."""
     check = check_scene(picture, scene)
     wrong = [] if check.background else [f"background is not {scene.background}"]
     if not check.count:
         wrong.append(f"not {len(scene.objects)} objects")
-    return (*wrong, *_wrong_objects(check, scene))
+    return Judgement(
+        wrong=(*wrong, *_wrong_objects(check, scene)),
+        placed=sum(item.colour_and_place for item in check.objects),
+        objects=len(scene.objects),
+    )
 
 
 def _wrong_objects(check: SceneCheck, scene: Scene) -> Iterator[str]:

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 from demo.contact_sheet import TILE, contact_sheet
-from demo.outcome import Outcome, Totals, highlights
+from demo.outcome import Judgement, Outcome, Totals, highlights
 from demo.prompts import DemoPrompt, Kind, demo_prompts
 from demo.report import report_html
-from demo.sending import wrong_attributes
+from demo.sending import judge
 from PIL import Image
 
 from skipstone_bundled.captions import read_caption
@@ -39,7 +39,11 @@ def provenance(tier: HitTier, executed: int) -> Provenance:
 
 def outcome(prompt: DemoPrompt, tier: HitTier, executed: int, wrong: tuple[str, ...]) -> Outcome:
     full = None if tier is HitTier.MISS else PICTURE
-    return Outcome(1, prompt, provenance(tier, executed), 0.5, PICTURE, wrong, full=full)
+    seen = Judgement(wrong, placed=2 - len(wrong), objects=2)
+    best = None if full is None else Judgement((), placed=2, objects=2)
+    return Outcome(
+        1, prompt, provenance(tier, executed), 0.5, PICTURE, seen, full=full, full_judgement=best
+    )
 
 
 @pytest.fixture
@@ -72,15 +76,15 @@ def test_only_repeats_ask_for_an_earlier_request() -> None:
 
 def test_a_drawn_scene_has_nothing_wrong_and_another_scene_has() -> None:
     scene, other = (prompt.scene for prompt in demo_prompts()[:2])
-    assert wrong_attributes(draw_scene(scene, Random(0)), scene) == ()
-    assert wrong_attributes(draw_scene(other, Random(0)), scene)
+    assert judge(draw_scene(scene, Random(0)), scene) == Judgement((), placed=2, objects=2)
+    assert judge(draw_scene(other, Random(0)), scene).wrong
 
 
-def test_totals_count_steps_and_right_pictures(outcomes: list[Outcome]) -> None:
+def test_totals_count_steps_and_placed_objects(outcomes: list[Outcome]) -> None:
     totals = Totals.of(outcomes)
     assert (totals.executed_steps, totals.full_steps) == (60, 120)
     assert totals.saved_share == 0.5
-    assert (totals.hits, totals.hits_right, totals.right) == (3, 2, 3)
+    assert (totals.hits, totals.objects, totals.placed, totals.full_placed) == (3, 6, 5, 6)
 
 
 def test_highlights_are_the_first_hit_of_each_kind(outcomes: list[Outcome]) -> None:
