@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
@@ -73,7 +74,8 @@ def _write_files(outcomes: list[Outcome]) -> None:
 
 def _table(outcomes: list[Outcome]) -> Table:
     prompt = Column("prompt", no_wrap=True, overflow="ellipsis", ratio=1)
-    table = Table("#", prompt, "tier", "k", "steps run", "seconds", "donor", "placed", expand=True)
+    columns = ("tier", "k", "steps", "s", "donor", "placed")
+    table = Table("#", prompt, *columns, expand=True, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     numbers = {o.provenance.saved_entry_id: o.number for o in outcomes}
     for outcome in outcomes:
         provenance = outcome.provenance
@@ -82,10 +84,10 @@ def _table(outcomes: list[Outcome]) -> Table:
             f"[dim]{outcome.prompt.kind.value}:[/dim] {outcome.prompt.text}",
             provenance.tier.value,
             str(provenance.skip_steps),
-            f"{provenance.executed_steps} of {provenance.num_inference_steps}",
+            f"{provenance.executed_steps}/{provenance.num_inference_steps}",
             f"{outcome.seconds:.2f}",
             _donor(outcome, numbers),
-            f"{outcome.judgement.placed} of {outcome.judgement.objects}",
+            f"{outcome.judgement.placed}/{outcome.judgement.objects}",
         )
     return table
 
@@ -105,7 +107,14 @@ def _print_totals(outcomes: list[Outcome], console: Console) -> None:
         f"Of the {totals.objects} objects in reused pictures {totals.placed} have the right colour "
         f"and place; in full runs of the same requests, {totals.full_placed}."
     )
-    console.print(f"Look at {OUT / 'report.html'} and {OUT / 'contact_sheet.png'}.")
+    console.print(
+        "k: steps skipped; placed: objects with the right colour at the right place. Donors had to "
+        f"have a similarity of at least {MIN_SIMILARITY}, since the demo's captions are all alike. "
+        "The model is tiny: compare a result with its full run, not with perfection."
+    )
+    console.print(
+        f"Look at {OUT / 'report.html'}, {OUT / 'contact_sheet.png'} and {OUT / 'highlights.png'}."
+    )
 
 
 if __name__ == "__main__":

@@ -133,9 +133,9 @@ class Totals:
 
 
 def highlights(outcomes: list[Outcome]) -> list[Outcome]:
-    """The first hit of every kind of prompt and change."""
-    first: dict[tuple[Kind, str], Outcome] = {}
+    """The first hit of every kind of prompt."""
+    first: dict[Kind, Outcome] = {}
     for outcome in outcomes:
         if outcome.is_hit:
-            first.setdefault((outcome.prompt.kind, outcome.prompt.change), outcome)
+            first.setdefault(outcome.prompt.kind, outcome)
     return list(first.values())

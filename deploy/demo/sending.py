@@ -10,7 +10,7 @@ from PIL import Image
 
 from demo.outcome import Judgement, Outcome
 from demo.prompts import DemoPrompt
-from skipstone_bundled.checker import SceneCheck, check_scene
+from skipstone_bundled.checker import SceneCheck, check_scene, read_picture
 from skipstone_bundled.scenes import Scene
 from skipstone_client import OrchestratorClient
 from skipstone_shared.generation import GenerationParams
@@ -92,13 +92,21 @@ def judge(picture: Image.Image, scene: Scene) -> Judgement:
     """Lets the checker read a picture that should show a scene."""
     check = check_scene(picture, scene)
     wrong = [] if check.background else [f"background is not {scene.background}"]
-    if not check.count:
+    if _count_differs(picture, scene):
         wrong.append(f"not {len(scene.objects)} objects")
     return Judgement(
         wrong=(*wrong, *_wrong_objects(check, scene)),
         placed=sum(item.colour_and_place for item in check.objects),
         objects=len(scene.objects),
     )
+
+
+def _count_differs(picture: Image.Image, scene: Scene) -> bool:
+    # The model's outlines are soft; what is left over beside an object is seen as one more, without
+    # a shape. People do not see it as an object.
+    seen = read_picture(picture).objects
+    shaped = [item for item in seen if item.shape is not None]
+    return len(seen) < len(scene.objects) or len(shaped) > len(scene.objects)
 
 
 def _wrong_objects(check: SceneCheck, scene: Scene) -> Iterator[str]:

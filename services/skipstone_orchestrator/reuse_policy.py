@@ -129,8 +129,10 @@ def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits)
         return Verdict(BELOW_MIN_SIMILARITY)
     score = donor.similarity if donor.score is None else donor.score
     tier = find_tier(policy.table, score)
-    if tier is None or not donor.similarity >= policy.min_similarity:
+    if tier is None:
         return Verdict(BELOW_LOWEST_TIER)
+    if not donor.similarity >= policy.min_similarity:
+        return Verdict(BELOW_MIN_SIMILARITY)
     kind, refusal = choose_kind(policy, schedule, donor, limits.kind)
     if kind is None:
         return Verdict(refusal)

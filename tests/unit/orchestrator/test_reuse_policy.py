@@ -187,6 +187,13 @@ def test_each_refusal_names_its_reason() -> None:
         assert judge(POLICY, *case).reason == reason
 
 
+def test_an_operators_own_limit_is_named_as_such() -> None:
+    """It is not the table that refuses: it would have taken this donor."""
+    policy = ReusePolicy(min_similarity=0.8)
+    assert judge(policy, flow(), clean_donor(0.79), NO_LIMITS).reason == BELOW_MIN_SIMILARITY
+    assert judge(policy, flow(), clean_donor(0.81), NO_LIMITS).taken
+
+
 def test_a_similarity_that_is_not_a_number_is_refused_even_with_a_good_score() -> None:
     donor = Donor(float("nan"), {50}, score=0.99)
     assert not judge(POLICY, flow(), donor, NO_LIMITS).taken
