@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -45,6 +45,7 @@ _LEVEL_STYLES = {"warning": "yellow", "error": "red", "critical": "bold red"}
 _LEVELS = ("debug", "info", "warning", "error")
 _HIDDEN = ("timestamp", "level", "event", "service", "logger", "exception")
 _ID_WIDTH = 8
+_SIGNAL_POLL_S = 0.2
 
 
 def up(
@@ -115,7 +116,7 @@ def _run(cluster: LocalCluster, view: LogView | JsonView) -> None:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     try:
         view.say_ready(cluster.targets)
-        threading.Event().wait()
+        _wait_for_ever()
     except KeyboardInterrupt:
         view.say("stopping; press Ctrl-C again to stop at once")
     finally:
@@ -124,6 +125,13 @@ def _run(cluster: LocalCluster, view: LogView | JsonView) -> None:
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
     view.say("stopped")
+
+
+def _wait_for_ever() -> None:
+    # Python runs signal handlers in the main thread only, and the kernel may give a signal to
+    # another one without waking this: seen for Ctrl-C right after "ready".
+    while True:
+        time.sleep(_SIGNAL_POLL_S)
 
 
 def _service_flags(settings: list[str], log_level: str) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from skipstone_client._channel import (
     DENOISE,
@@ -42,11 +42,14 @@ __all__ = [
     "ServiceReady",
 ]
 
+T = TypeVar("T")
+
 _FULL_NAMES = {
     s.name: s.full_name for s in (EMBEDDING, VECTOR_INDEX, LATENT_KV, DENOISE, ORCHESTRATOR)
 }
 _HEALTH_TIMEOUT_S = 10.0
 _KILL_WAIT_S = 5.0
+_SIGNAL_POLL_S = 0.2
 _RESTART_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _LONG_LIFE_S = 60.0
 """A service that lived this long gets the shortest pause again."""
@@ -222,11 +225,19 @@ class LocalCluster:
             return next((p for p in starting if p.address or p.exit_code is not None), None)
 
         with self._changed:
-            process = self._changed.wait_for(changed, deadline - time.monotonic())
+            process = self._wait_until(changed, deadline)
         if process is None:
             slow = next(p for s, p in self._processes.items() if s not in self._targets)
             raise _too_slow(slow, self._ready_timeout_s)
         self._await_ready(process, deadline)
+
+    def _wait_until(self, told: Callable[[], T], deadline: float) -> T:
+        """Waits in short pieces, so that a signal given to another thread is seen in this one."""
+        while True:
+            left_s = deadline - time.monotonic()
+            answer = self._changed.wait_for(told, max(0.0, min(left_s, _SIGNAL_POLL_S)))
+            if answer or left_s <= _SIGNAL_POLL_S:
+                return answer
 
     def _await_ready(self, process: ServiceProcess, deadline: float) -> None:
         """Waits until a service serves.
@@ -235,10 +246,7 @@ class LocalCluster:
             ClusterError: it ended, or was not ready in time.
         """
         with self._changed:
-            self._changed.wait_for(
-                lambda: process.address or process.exit_code is not None,
-                max(0.0, deadline - time.monotonic()),
-            )
+            self._wait_until(lambda: process.address or process.exit_code is not None, deadline)
         if process.exit_code is not None:
             raise ClusterError(process.why_it_ended())
         target = reachable(process.address) if process.address else None
