@@ -152,6 +152,12 @@ class Cluster:
         if dead:
             self.restart(*dead)
         wait_until(self._all_asked, "the orchestrator asks every service")
+        # It tries to connect to an executor every quarter of a second; until then callers are told
+        # to retry.
+        wait_until(
+            lambda: self.client.get_capabilities().model_id != "",
+            "the orchestrator is connected to the executor",
+        )
 
     def log(self, name: str) -> list[Mapping[str, Any]]:
         """The log lines of a service so far."""

@@ -47,7 +47,6 @@ def test_an_executor_that_dies_is_told_and_its_return_is_noticed(
         lambda: [e.entry_id for e in all_entries(cluster, namespace)] == entries,
         "what the dead one wrote is discarded",
     )
-    # Connections are tried again every quarter of a second; until then callers are told to retry.
     cluster.heal()
     again = generate(cluster.client, namespace)
     assert again.provenance.tier is HitTier.EXACT
