@@ -55,4 +55,4 @@ demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
 	PYTHONPATH=deploy:models $(PY) -m demo
 
 bench: $(STAMP) ## run every benchmark; each prints one JSON line
-	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; $(PY) "$$file"; done
+	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; PYTHONPATH=models $(PY) "$$file"; done
