@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import LATENT_BYTES, Clock, Write, latents, list_ids, save
+from tests.full_disk import largest_file
 
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.lmdb_entries import LmdbEntries
@@ -378,17 +377,6 @@ class TestSpace:
             with pytest.raises(LatentNotFound):
                 store.read_latent("", ref)
         store.close()
-
-
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """Stands for a full disk: no file of this process may grow beyond."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_commit_succeeds_although_the_entry_is_evicted_right_after(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lmdb
 import numpy as np
 import pytest
+from tests.full_disk import largest_file
 
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition, ResourceExhausted
 from skipstone_shared.index_entries import IndexEntry
@@ -33,17 +31,6 @@ UNIT = np.array([0.6, 0.8], np.float32)
 
 def open_log(path: Path) -> RecordLog:
     return RecordLog(path, DISK_BYTES, fsync=False)
-
-
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """Stands for a full disk: no file of this process may grow beyond."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_record_keeps_every_field() -> None:
