@@ -8,6 +8,7 @@ from typing import Any
 from skipstone.denoise.v1 import denoise_pb2
 from skipstone_shared.artifact_messages import ArtifactReader, artifact_chunks
 from skipstone_shared.denoise_runs import (
+    BlockCacheSteps,
     DenoiseCapabilities,
     DenoiseEvent,
     DenoiseFinished,
@@ -317,6 +318,8 @@ _STATS = (
     "queued_count",
     "executed_steps",
     "skipped_steps",
+    "block_calls",
+    "block_calls_full",
 )
 
 
@@ -350,9 +353,28 @@ def denoise_capabilities_from_message(
 
 def denoise_stats_to_message(stats: DenoiseStats) -> denoise_pb2.GetStatsResponse:
     """The message of the counts."""
-    return denoise_pb2.GetStatsResponse(**{name: getattr(stats, name) for name in _STATS})
+    return denoise_pb2.GetStatsResponse(
+        block_cache_steps=[
+            denoise_pb2.BlockCacheSteps(
+                transformer=steps.transformer,
+                computed_steps=steps.computed_steps,
+                reused_steps=steps.reused_steps,
+                reasons=steps.reasons,
+            )
+            for steps in stats.block_cache_steps
+        ],
+        **{name: getattr(stats, name) for name in _STATS},
+    )
 
 
 def denoise_stats_from_message(message: denoise_pb2.GetStatsResponse) -> DenoiseStats:
     """The counts of a message."""
-    return DenoiseStats(**{name: getattr(message, name) for name in _STATS})
+    return DenoiseStats(
+        block_cache_steps=tuple(
+            BlockCacheSteps(
+                steps.transformer, steps.computed_steps, steps.reused_steps, dict(steps.reasons)
+            )
+            for steps in message.block_cache_steps
+        ),
+        **{name: getattr(message, name) for name in _STATS},
+    )

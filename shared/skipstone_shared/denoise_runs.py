@@ -6,6 +6,7 @@ The messages of ``skipstone/denoise/v1/denoise.proto`` say what each field means
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from enum import Enum
 
 from skipstone_shared.generation import (
@@ -163,6 +164,16 @@ class DenoiseCapabilities:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BlockCacheSteps:
+    """Steps of one transformer under block caching, over all requests and guidance branches."""
+
+    transformer: str
+    computed_steps: int = 0
+    reused_steps: int = 0
+    reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DenoiseStats:
     """Counts since the start."""
 
@@ -173,3 +184,6 @@ class DenoiseStats:
     queued_count: int = 0
     executed_steps: int = 0
     skipped_steps: int = 0
+    block_calls: int = 0
+    block_calls_full: int = 0
+    block_cache_steps: tuple[BlockCacheSteps, ...] = ()

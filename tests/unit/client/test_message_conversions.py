@@ -20,6 +20,7 @@ from skipstone_shared import (
     stored_entry_messages,
 )
 from skipstone_shared.denoise_runs import (
+    BlockCacheSteps,
     DenoiseCapabilities,
     DenoiseFinished,
     DenoiseRequest,
@@ -211,8 +212,9 @@ def denoise_cases():
     yield DenoiseRequest("", params), m.request_to_message, m.request_from_message
     plan = GenerationPlan(params, FINGERPRINT, KEY, (1.0, 0.5, 0.0), tuple(ResumeKind), "i", (1, 2))
     yield plan, m.plan_to_message, m.plan_from_message
+    steps = BlockCacheSteps("transformer_2", 10, 11, {"warm-up": 10, "below threshold": 11})
     yield (
-        DenoiseStats(1, 2, 3, 4, 5, 6, 7),
+        DenoiseStats(1, 2, 3, 4, 5, 6, 7, 8, 9, (steps,)),
         m.denoise_stats_to_message,
         m.denoise_stats_from_message,
     )

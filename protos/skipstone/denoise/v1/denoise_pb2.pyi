@@ -618,7 +618,7 @@ class DenoiseFinished(_message.Message):
 
     @_builtins.property
     def block_cache(self) -> _generation_pb2.BlockCacheReport:
-        """What block caching did; unset when it was off."""
+        """What block caching did; unset when it was off or no step was run."""
 
     @_builtins.property
     def denoise_time(self) -> _duration_pb2.Duration:
@@ -723,6 +723,9 @@ class GetStatsResponse(_message.Message):
     QUEUED_COUNT_FIELD_NUMBER: _builtins.int
     EXECUTED_STEPS_FIELD_NUMBER: _builtins.int
     SKIPPED_STEPS_FIELD_NUMBER: _builtins.int
+    BLOCK_CALLS_FIELD_NUMBER: _builtins.int
+    BLOCK_CALLS_FULL_FIELD_NUMBER: _builtins.int
+    BLOCK_CACHE_STEPS_FIELD_NUMBER: _builtins.int
     finished_count: _builtins.int
     """Requests finished."""
     failed_count: _builtins.int
@@ -737,6 +740,14 @@ class GetStatsResponse(_message.Message):
     """Steps run."""
     skipped_steps: _builtins.int
     """Steps skipped."""
+    block_calls: _builtins.int
+    """Blocks run by requests with block caching."""
+    block_calls_full: _builtins.int
+    """Blocks that these requests would have run without it."""
+    @_builtins.property
+    def block_cache_steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockCacheSteps]:
+        """Steps of requests with block caching, one record for every transformer."""
+
     def __init__(
         self,
         *,
@@ -747,11 +758,70 @@ class GetStatsResponse(_message.Message):
         queued_count: _builtins.int = ...,
         executed_steps: _builtins.int = ...,
         skipped_steps: _builtins.int = ...,
+        block_calls: _builtins.int = ...,
+        block_calls_full: _builtins.int = ...,
+        block_cache_steps: _abc.Iterable[Global___BlockCacheSteps] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_count", b"cancelled_count", "executed_steps", b"executed_steps", "failed_count", b"failed_count", "finished_count", b"finished_count", "queued_count", b"queued_count", "running_count", b"running_count", "skipped_steps", b"skipped_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_cache_steps", b"block_cache_steps", "block_calls", b"block_calls", "block_calls_full", b"block_calls_full", "cancelled_count", b"cancelled_count", "executed_steps", b"executed_steps", "failed_count", b"failed_count", "finished_count", b"finished_count", "queued_count", b"queued_count", "running_count", b"running_count", "skipped_steps", b"skipped_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class BlockCacheSteps(_message.Message):
+    """Steps of one transformer under block caching, over all requests and guidance branches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ReasonsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TRANSFORMER_FIELD_NUMBER: _builtins.int
+    COMPUTED_STEPS_FIELD_NUMBER: _builtins.int
+    REUSED_STEPS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    transformer: _builtins.str
+    """Transformer, for example "transformer" or "transformer_2"."""
+    computed_steps: _builtins.int
+    """Steps computed in full."""
+    reused_steps: _builtins.int
+    """Steps at which middle blocks were reused."""
+    @_builtins.property
+    def reasons(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Why steps were computed or reused: reason -> number of steps."""
+
+    def __init__(
+        self,
+        *,
+        transformer: _builtins.str = ...,
+        computed_steps: _builtins.int = ...,
+        reused_steps: _builtins.int = ...,
+        reasons: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_steps", b"computed_steps", "reasons", b"reasons", "reused_steps", b"reused_steps", "transformer", b"transformer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlockCacheSteps: _TypeAlias = BlockCacheSteps  # noqa: Y015
