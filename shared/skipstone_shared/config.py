@@ -49,7 +49,8 @@ class ServiceSettings(BaseModel):
     """What every service can be told. Subclasses set `service_name`, `port` and add fields.
 
     Fields are plain values: str, int, float, bool, `Literal`, `pathlib.Path`, `pydantic.SecretStr`,
-    tuples of these, and any of these or None. The docstring under a field is its line in `--help`.
+    tuples of these, dicts by name of these or of frozen models, and any of these or None. The
+    docstring under a field is its line in `--help`.
     """
 
     model_config = ConfigDict(
@@ -171,12 +172,15 @@ def _print_and_exit(text: str) -> NoReturn:
 
 
 def _explain(error: ErrorDetails, sources: Mapping[str, str]) -> str:
-    """Returns one pydantic error as "--port: input should be ..., got '70000'"."""
+    """Returns one pydantic error as "--port: input should be ..., got '70000'".
+
+    Inside a list or a table the place follows the name: "--sizes 1: input should be ...".
+    """
     message = error["msg"].removeprefix("Value error, ")
     if not error["loc"]:
         return message
-    name = str(error["loc"][0])
+    name, *inner = map(str, error["loc"])
     text = message[:1].lower() + message[1:]
     shown = repr(error["input"])
     shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."
-    return f"{sources.get(name, name)}: {text}, got {shown}"
+    return f"{' '.join([sources.get(name, name), *inner])}: {text}, got {shown}"

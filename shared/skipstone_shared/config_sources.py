@@ -132,17 +132,27 @@ def _parse_texts(cls: type[BaseModel], texts: Mapping[str, Any]) -> dict[str, An
 
 
 def _parse_text(annotation: Any, text: str) -> Any:
-    """Returns what pydantic cannot take as text: lists as `a,b` or JSON, and None as `none`."""
+    """Returns what pydantic cannot take as text.
+
+    That is lists as `a,b` or JSON, tables as JSON, and None as `none`.
+    """
     if type(None) in get_args(annotation) and text.lower() in ("", "none"):
         return None
-    if get_origin(_plain_type(annotation)) in (list, tuple, set, frozenset):
+    origin = get_origin(_plain_type(annotation))
+    if origin is dict:
+        return _parse_json(text, "object")
+    if origin in (list, tuple, set, frozenset):
         if text.lstrip().startswith("["):
-            try:
-                return json.loads(text)
-            except json.JSONDecodeError as error:
-                raise ConfigError(f"{text!r} is not a JSON list: {error}") from None
+            return _parse_json(text, "list")
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
+
+
+def _parse_json(text: str, kind: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{text!r} is not a JSON {kind}: {error}") from None
 
 
 def _plain_type(annotation: Any) -> Any:

@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from skipstone_shared.config_sources import CONFIG_ENV, env_name, flag_name
 
@@ -69,6 +69,8 @@ def _kind(annotation: Any) -> str:
         return "|".join(_kind(arg) for arg in args if arg is not type(None))
     if origin in (list, tuple, set, frozenset):
         return f"{_kind(args[0])},..." if args else "LIST"
+    if origin is dict:
+        return "JSON"
     return getattr(annotation, "__name__", str(annotation)).upper()
 
 
@@ -81,6 +83,11 @@ def _toml(value: Any) -> str:
         return json.dumps(str(value))
     if isinstance(value, list | tuple | set | frozenset):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, BaseModel):
+        return _toml(value.model_dump())
+    if isinstance(value, Mapping):
+        pairs = (f"{json.dumps(str(key))} = {_toml(item)}" for key, item in value.items())
+        return "{" + ", ".join(pairs) + "}"
     if value is None:
         return "none"
     return json.dumps(str(value), ensure_ascii=False)

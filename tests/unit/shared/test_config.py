@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from skipstone_shared.config import (
     ConfigError,
@@ -17,6 +18,15 @@ from skipstone_shared.config import (
     resolve_settings,
 )
 from skipstone_shared.ports import DEFAULT_PORTS
+
+
+class Tier(BaseModel):
+    """One place to keep things."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_bytes: int = 1
+    paths: tuple[str, ...] = ()
 
 
 class StoreSettings(ServiceSettings):
@@ -41,6 +51,9 @@ class StoreSettings(ServiceSettings):
 
     sizes: tuple[int, ...] = (1, 2)
     """Some sizes."""
+
+    tiers: dict[str, Tier] = Field(default_factory=dict)
+    """Places by name."""
 
     directory: Path = Path("data")
     """Where files go."""
@@ -98,6 +111,7 @@ def test_variables_of_other_services_are_not_ours() -> None:
         (["--sizes", "3, 4"], "sizes", (3, 4)),
         (["--sizes", "[5]"], "sizes", (5,)),
         (["--sizes="], "sizes", ()),
+        (["--tiers", '{"hot": {"max_bytes": 2}}'], "tiers", {"hot": Tier(max_bytes=2)}),
         (["--directory", "/x"], "directory", Path("/x")),
         (["--backend", "memory"], "backend", "memory"),
     ],
@@ -128,6 +142,8 @@ def test_a_switch_can_be_turned_off_by_the_environment(text: str) -> None:
         (["--backend", "redis"], {}, "--backend: input should be 'lmdb' or 'memory', got 'redis'"),
         (["--ttl-s", "nan"], {}, "--ttl-s: input should be a finite number"),
         (["--sizes", "[1"], {}, "not a JSON list"),
+        (["--tiers", "hot"], {}, "not a JSON object"),
+        (["--tiers", '{"hot": {"max": 1}}'], {}, "--tiers hot max: extra inputs are not permitted"),
         (["--config", "/nowhere.toml"], {}, "cannot read configuration file /nowhere.toml"),
     ],
 )
@@ -145,6 +161,7 @@ def test_a_mistake_is_named(argv: list[str], environ: dict[str, str], expected: 
         ("[latent_kv]\nmax_byte = 1\n", "unknown key max_byte, did you mean max_bytes?"),
         ("latent_kv = 1\n", "write [latent_kv]"),
         ("[latent_kv", "not valid TOML"),
+        ("[latent_kv.tiers.hot]\nmax_bytes = 'x'\n", "[latent_kv] hot max_bytes: input should be"),
         ("[latent_kv]\nmax_bytes = 0\n", "[latent_kv]: input should be greater than or equal to 1"),
     ],
 )
@@ -186,7 +203,9 @@ def test_help_shows_meaning_default_and_variable_of_every_field(
 def test_the_printed_configuration_can_be_read_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--print-config", "--max-bytes", "5", "--sizes", "1"]
+    tiers = {"hot": Tier(paths=("/a", "/b"))}
+    shown = json.dumps({name: tier.model_dump() for name, tier in tiers.items()})
+    argv = ["--print-config", "--max-bytes", "5", "--sizes", "1", "--tiers", shown]
     with pytest.raises(SystemExit) as caught:
         load_settings(StoreSettings, argv, {"SKIPSTONE_LATENT_KV_PASSWORD": "hush"})
     assert caught.value.code == 0
@@ -196,7 +215,8 @@ def test_the_printed_configuration_can_be_read_back(
     assert tomllib.loads(text)["latent_kv"]["sizes"] == [1]
     path = tmp_path / "printed.toml"
     path.write_text(text)
-    assert read("--config", str(path)).max_bytes == 5
+    again = read("--config", str(path))
+    assert (again.max_bytes, again.tiers) == (5, tiers)
 
 
 def test_settings_cannot_change_after_the_start() -> None:
