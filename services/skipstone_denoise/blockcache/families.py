@@ -1,0 +1,189 @@
+"""Finds how the blocks of a transformer are cached: by its class, or as declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from skipstone_denoise.blockcache.adapters import BlockChain, TransformerAdapter
+from skipstone_denoise.blockcache.known_adapters import KNOWN_ADAPTERS
+from skipstone_denoise.blockcache.patterns import ForwardPattern
+from skipstone_shared.errors import InvalidArgument
+
+__all__ = ["KNOWN_ADAPTERS", "adapter_for", "adapter_from_declaration", "unwrapped"]
+
+_REQUEST_FIELD = "params.block_cache"
+_SETTING = "block_adapters"
+_PATTERNS = {pattern.value: pattern for pattern in ForwardPattern}
+_CHAIN_KEYS = ("lists", "pattern", "own_arguments", "unbatched")
+_ADAPTER_KEYS = ("chains", "branches", "refused_inputs")
+
+
+def adapter_for(
+    transformer: nn.Module, declared: Iterable[TransformerAdapter] = ()
+) -> TransformerAdapter:
+    """The adapter of a transformer, by the name of its class or of a class it derives from.
+
+    Args:
+        transformer: A denoiser of a pipeline, maybe wrapped by `torch.compile` or by PEFT.
+        declared: Adapters of the configuration; they come before the known ones.
+
+    Raises:
+        InvalidArgument: nothing is known of the class, or the transformer lacks blocks that its
+            adapter names. Running without caching would be slower than what the caller counts on.
+    """
+    module = unwrapped(transformer)
+    names = [cls.__name__ for cls in type(module).__mro__]
+    for adapters in (tuple(declared), KNOWN_ADAPTERS):
+        by_class = {adapter.transformer_class: adapter for adapter in adapters}
+        for name in names:
+            if name in by_class:
+                _check_lists(module, by_class[name])
+                return by_class[name]
+    raise InvalidArgument(_how_to_declare(module), field=_REQUEST_FIELD)
+
+
+def unwrapped(transformer: nn.Module) -> nn.Module:
+    """The transformer itself, without what `torch.compile` and PEFT put around it."""
+    while True:
+        if isinstance(original := getattr(transformer, "_orig_mod", None), nn.Module):
+            transformer = original
+        elif hasattr(transformer, "peft_config") and hasattr(transformer, "get_base_model"):
+            transformer = transformer.get_base_model()
+        else:
+            return transformer
+
+
+def adapter_from_declaration(class_name: str, declaration: Mapping[str, Any]) -> TransformerAdapter:
+    """Reads an entry of the setting `block_adapters`.
+
+    Args:
+        class_name: The transformer's class, the key of the entry.
+        declaration: `lists` (attribute names of block lists that run one after another as one
+            chain), `pattern` (`"(h,e)->(h,e)"`, ...) and optionally `own_arguments` and
+            `unbatched`, as in `BlockChain`; or `chains`, a list of such tables, where each keeps a
+            state of its own. Optional beside them: `branches` and `refused_inputs`, as in
+            `TransformerAdapter`.
+
+    Raises:
+        InvalidArgument: a key or value is not allowed; names it and what is.
+    """
+    place = f"{_SETTING}.{class_name}"
+    if "chains" in declaration:
+        _check_keys(declaration, _ADAPTER_KEYS, place)
+        tables = declaration["chains"]
+        if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
+            raise InvalidArgument(
+                "is not a list of chains", field=f"{place}.chains", allowed="at least one table"
+            )
+        chains = tuple(_chain(t, f"{place}.chains[{i}]") for i, t in enumerate(tables))
+    else:
+        _check_keys(declaration, (*_CHAIN_KEYS, *_ADAPTER_KEYS), place)
+        own = {key: value for key, value in declaration.items() if key in _CHAIN_KEYS}
+        chains = (_chain(own, place),)
+    adapter = TransformerAdapter(class_name, class_name, chains)
+    return dataclasses.replace(
+        adapter,
+        branches=_names(declaration, "branches", place, adapter.branches, least=1),
+        refused_inputs=_names(declaration, "refused_inputs", place, ()),
+    )
+
+
+def _chain(table: Any, place: str) -> BlockChain:
+    if not isinstance(table, Mapping):
+        raise InvalidArgument("is not a table", field=place, allowed=", ".join(_CHAIN_KEYS))
+    _check_keys(table, _CHAIN_KEYS, place)
+    pattern = table.get("pattern")
+    if pattern not in _PATTERNS:
+        raise InvalidArgument(
+            f"{pattern!r} is not a pattern of blocks" if "pattern" in table else "is missing",
+            field=f"{place}.pattern",
+            allowed=", ".join(_PATTERNS),
+        )
+    own_arguments = table.get("own_arguments", False)
+    if not isinstance(own_arguments, bool):
+        raise InvalidArgument(
+            f"{own_arguments!r} is neither true nor false",
+            field=f"{place}.own_arguments",
+            allowed="true or false",
+        )
+    return BlockChain(
+        lists=_names(table, "lists", place, (), least=1),
+        pattern=_PATTERNS[pattern],
+        own_arguments=own_arguments,
+        unbatched=_names(table, "unbatched", place, ()),
+    )
+
+
+def _names(
+    table: Mapping[str, Any], key: str, place: str, default: tuple[str, ...], least: int = 0
+) -> tuple[str, ...]:
+    names = table.get(key, default)
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    if not is_list or len(names) < least or not all(isinstance(n, str) and n for n in names):
+        allowed = "a list of names" if not least else "a list of at least one name"
+        raise InvalidArgument(
+            f"{names!r} is not {allowed}" if key in table else "is missing",
+            field=f"{place}.{key}",
+            allowed=allowed,
+        )
+    if len(set(names)) < len(names):
+        raise InvalidArgument(
+            f"{list(names)} has a name twice", field=f"{place}.{key}", allowed="different names"
+        )
+    return tuple(names)
+
+
+def _check_keys(table: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)[0]
+            raise InvalidArgument(
+                f"unknown key {key}, did you mean {near}?", field=place, allowed=", ".join(known)
+            )
+
+
+def _check_lists(module: nn.Module, adapter: TransformerAdapter) -> None:
+    for chain in adapter.chains:
+        for path in chain.lists:
+            found = _at(module, path)
+            if not isinstance(found, nn.ModuleList) or len(found) == 0:
+                problem = "has no blocks" if isinstance(found, nn.ModuleList) else "is not there"
+                raise InvalidArgument(
+                    f"the adapter of {adapter.transformer_class} names the block list {path}, "
+                    f"which {problem} in this {type(module).__name__}; its lists are "
+                    f"{_lists_of(module)}",
+                    field=_REQUEST_FIELD,
+                )
+
+
+def _at(module: nn.Module, path: str) -> Any:
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _lists_of(module: nn.Module) -> str:
+    lists = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
+    # Lists inside a block are not what a declaration would name.
+    outer = [f"{n} ({len(m)} blocks)" for n, m in lists if not any(c.isdigit() for c in n)]
+    return ", ".join(outer) or "none"
+
+
+def _how_to_declare(module: nn.Module) -> str:
+    name = type(module).__name__
+    families = ", ".join(adapter.family for adapter in KNOWN_ADAPTERS)
+    return f"""\
+cannot cache the blocks of {name}: it is none of the known families ({families}).
+Its block lists are: {_lists_of(module)}.
+Declare how its blocks run in the configuration file of the denoise service:
+    [denoise.{_SETTING}.{name}]
+    lists = ["transformer_blocks"]  # attributes; several lists if they run on as one chain
+    pattern = "(h,e)->(h,e)"        # what a block takes and returns, h image stream, e text stream:
+                                    # {", ".join(_PATTERNS)}
+    own_arguments = false           # true if the loop gives every block its own arguments"""
