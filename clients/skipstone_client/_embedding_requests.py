@@ -8,13 +8,15 @@ from skipstone.embedding.v1 import embedding_pb2 as pb
 from skipstone_shared.embedding_messages import input_to_message, result_from_message
 from skipstone_shared.embeddings import Embedding, EmbeddingInput
 from skipstone_shared.errors import Internal, SkipstoneError
+from skipstone_shared.optional_fields import new_message
 
 
 def embed_request(
     inputs: Sequence[EmbeddingInput], instruction: str, namespace: str
 ) -> pb.EmbedRequest:
     """The request that embeds."""
-    return pb.EmbedRequest(
+    return new_message(
+        pb.EmbedRequest,
         namespace=namespace,
         inputs=[input_to_message(item) for item in inputs],
         instruction=instruction,
@@ -48,7 +50,8 @@ def rerank_request(
     query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str, namespace: str
 ) -> pb.RerankRequest:
     """The request that scores candidates."""
-    return pb.RerankRequest(
+    return new_message(
+        pb.RerankRequest,
         namespace=namespace,
         query=input_to_message(query),
         candidates=[input_to_message(candidate) for candidate in candidates],

@@ -10,6 +10,7 @@ from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.grpc_errors import from_status
 from skipstone_shared.index_entries import Vector, VectorEntry
 from skipstone_shared.index_entry_messages import vector_entry_to_message
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.tensor_messages import vector_bytes
 
 
@@ -17,7 +18,8 @@ def upsert_request(
     namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]
 ) -> pb.UpsertEntriesRequest:
     """The request that stores entries."""
-    return pb.UpsertEntriesRequest(
+    return new_message(
+        pb.UpsertEntriesRequest,
         namespace=namespace,
         compatibility_key=compatibility_key,
         entries=[vector_entry_to_message(entry) for entry in entries],
@@ -38,7 +40,8 @@ def search_request(
     embedding_model_id: str,
 ) -> pb.SearchEntriesRequest:
     """The request that searches."""
-    return pb.SearchEntriesRequest(
+    return new_message(
+        pb.SearchEntriesRequest,
         namespace=namespace,
         compatibility_key=compatibility_key,
         queries=[vector_bytes(query) for query in queries],
@@ -52,7 +55,8 @@ def list_request(
     namespace: str, compatibility_key: str, page_size: int, page_token: str
 ) -> pb.ListEntriesRequest:
     """The request of one page."""
-    return pb.ListEntriesRequest(
+    return new_message(
+        pb.ListEntriesRequest,
         namespace=namespace,
         compatibility_key=compatibility_key,
         page_size=checked_page_size(page_size),

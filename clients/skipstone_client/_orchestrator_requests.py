@@ -11,6 +11,7 @@ from skipstone_shared.generation import Artifact, GenerationParams, StepProgress
 from skipstone_shared.generation_messages import params_to_message
 from skipstone_shared.latent_messages import fingerprint_to_message
 from skipstone_shared.latents import LatentFingerprint
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.orchestration import (
     CacheOptions,
     GenerateAccepted,
@@ -28,7 +29,8 @@ def generate_request(
     """The request of one generation."""
     if isinstance(params, str):
         params = GenerationParams(prompt=params)
-    return pb.GenerateRequest(
+    return new_message(
+        pb.GenerateRequest,
         namespace=namespace,
         params=params_to_message(params),
         cache=cache_options_to_message(cache) if cache is not None else None,
@@ -45,7 +47,8 @@ def lookup_request(
     namespace: str,
 ) -> pb.LookupRequest:
     """The request of one look-up."""
-    return pb.LookupRequest(
+    return new_message(
+        pb.LookupRequest,
         namespace=namespace,
         prompt=prompt,
         fingerprint=fingerprint_to_message(fingerprint),
@@ -65,7 +68,8 @@ def save_request(
     namespace: str,
 ) -> pb.SaveRequest:
     """The request that makes an entry findable."""
-    return pb.SaveRequest(
+    return new_message(
+        pb.SaveRequest,
         namespace=namespace,
         entry_id=entry_id,
         prompt=prompt,
@@ -77,8 +81,11 @@ def save_request(
 
 def list_request(namespace: str, page_size: int, page_token: str) -> pb.ListEntriesRequest:
     """The request of one page."""
-    return pb.ListEntriesRequest(
-        namespace=namespace, page_size=checked_page_size(page_size), page_token=page_token
+    return new_message(
+        pb.ListEntriesRequest,
+        namespace=namespace,
+        page_size=checked_page_size(page_size),
+        page_token=page_token,
     )
 
 

@@ -24,6 +24,7 @@ from skipstone_shared.denoise_runs import (
 )
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.generation_messages import params_to_message
+from skipstone_shared.optional_fields import new_message
 
 
 class DenoiseClient(SyncClient[DenoiseStub]):
@@ -55,7 +56,9 @@ class DenoiseClient(SyncClient[DenoiseStub]):
         Raises:
             InvalidArgument: a parameter is out of range.
         """
-        request = pb.PlanGenerationRequest(namespace=namespace, params=params_to_message(params))
+        request = new_message(
+            pb.PlanGenerationRequest, namespace=namespace, params=params_to_message(params)
+        )
         return plan_from_message(self._call(self._stub.PlanGeneration, request, timeout_s))
 
     def run(

@@ -18,6 +18,7 @@ from skipstone_client._orchestrator_requests import (
 from skipstone_client._sync_client import MessageStream, SyncClient
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.latents import LatentFingerprint
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.orchestration import (
     CacheOptions,
     Entry,
@@ -178,7 +179,7 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
         Raises:
             EntryNotFound: no such entry.
         """
-        request = pb.GetEntryRequest(namespace=namespace, entry_id=entry_id)
+        request = new_message(pb.GetEntryRequest, namespace=namespace, entry_id=entry_id)
         return entry_from_message(self._call(self._stub.GetEntry, request, timeout_s).entry)
 
     def delete_entries(
@@ -189,14 +190,14 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
         Raises:
             Unavailable: a store cannot be reached; repeat the call.
         """
-        request = pb.DeleteEntriesRequest(namespace=namespace, entry_ids=entry_ids)
+        request = new_message(pb.DeleteEntriesRequest, namespace=namespace, entry_ids=entry_ids)
         return list(self._call(self._stub.DeleteEntries, request, timeout_s).existed)
 
     def get_stats(
         self, namespace: str = "", *, timeout_s: float | None = None
     ) -> OrchestratorStats:
         """What this replica served and saved, and the state of the services behind it."""
-        request = pb.GetStatsRequest(namespace=namespace)
+        request = new_message(pb.GetStatsRequest, namespace=namespace)
         return orchestrator_stats_from_message(self._call(self._stub.GetStats, request, timeout_s))
 
     def get_capabilities(self, *, timeout_s: float | None = None) -> OrchestratorCapabilities:

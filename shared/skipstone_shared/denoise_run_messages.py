@@ -43,6 +43,7 @@ from skipstone_shared.latent_messages import (
     ref_to_message,
 )
 from skipstone_shared.latents import checked_entry_id
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.stored_entries import DEFAULT_LEASE_S
 
 _RESUME_TO_MESSAGE: dict[ResumeKind, denoise_pb2.ResumeKind.ValueType] = {
@@ -64,7 +65,8 @@ _SCHEDULER_FROM_MESSAGE: dict[int, SchedulerResume] = {
 
 def request_to_message(request: DenoiseRequest) -> denoise_pb2.RunDenoiseRequest:
     """The message of one run."""
-    return denoise_pb2.RunDenoiseRequest(
+    return new_message(
+        denoise_pb2.RunDenoiseRequest,
         namespace=request.namespace,
         params=params_to_message(request.params),
         resume=_resume_to_message(request.resume) if request.resume else None,
@@ -99,7 +101,8 @@ def request_from_message(message: denoise_pb2.RunDenoiseRequest) -> DenoiseReque
 
 
 def _resume_to_message(resume: ResumeFrom) -> denoise_pb2.ResumeFrom:
-    return denoise_pb2.ResumeFrom(
+    return new_message(
+        denoise_pb2.ResumeFrom,
         donor=ref_to_message(resume.donor),
         skip_steps=resume.skip_steps,
         kind=_RESUME_TO_MESSAGE[resume.kind],
@@ -115,7 +118,8 @@ def _resume_from_message(message: denoise_pb2.ResumeFrom) -> ResumeFrom:
 
 
 def _snapshot_plan_to_message(plan: SnapshotPlan) -> denoise_pb2.SnapshotPlan:
-    return denoise_pb2.SnapshotPlan(
+    return new_message(
+        denoise_pb2.SnapshotPlan,
         entry_id=plan.entry_id,
         key_steps=plan.key_steps,
         store_clean=plan.store_clean,

@@ -11,6 +11,7 @@ from skipstone_shared.embeddings import (
 )
 from skipstone_shared.errors import DataCorrupt, InvalidArgument, SkipstoneError
 from skipstone_shared.grpc_errors import from_status, to_status
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.tensor_messages import vector_bytes, vector_from_bytes
 
 MAX_FRAMES = 16
@@ -20,9 +21,9 @@ MAX_FRAMES = 16
 def input_to_message(item: EmbeddingInput) -> embedding_pb2.EmbeddingInput:
     """The message of one text, picture or clip."""
     if item.kind == "text":
-        return embedding_pb2.EmbeddingInput(text=item.text)
+        return new_message(embedding_pb2.EmbeddingInput, text=item.text)
     images = [
-        embedding_pb2.ImageInput(media_type=frame.media_type, data=frame.data)
+        new_message(embedding_pb2.ImageInput, media_type=frame.media_type, data=frame.data)
         for frame in item.frames
     ]
     if item.kind == "image":

@@ -27,7 +27,7 @@ from skipstone_shared.generation import (
     StepProgress,
 )
 from skipstone_shared.latents import checksum
-from skipstone_shared.optional_fields import set_fields
+from skipstone_shared.optional_fields import new_message, set_fields
 
 _E = TypeVar("_E", bound=Enum)
 
@@ -99,10 +99,14 @@ def params_to_message(params: GenerationParams) -> generation_pb2.GenerationPara
     Raises:
         InvalidArgument: a value that cannot be sent.
     """
-    message = generation_pb2.GenerationParams(
+    message = new_message(
+        generation_pb2.GenerationParams,
         reference_inputs=[
-            generation_pb2.ReferenceInput(
-                role=enum_to_message(r.role), media_type=r.media_type, data=r.data
+            new_message(
+                generation_pb2.ReferenceInput,
+                role=enum_to_message(r.role),
+                media_type=r.media_type,
+                data=r.data,
             )
             for r in params.reference_inputs
         ],
@@ -156,8 +160,10 @@ def block_cache_to_message(config: BlockCacheConfig) -> generation_pb2.BlockCach
     Raises:
         InvalidArgument: a value that cannot be sent.
     """
-    message = generation_pb2.BlockCacheConfig(
-        compute_bins=config.compute_bins, cache_bins=config.cache_bins
+    message = new_message(
+        generation_pb2.BlockCacheConfig,
+        compute_bins=config.compute_bins,
+        cache_bins=config.cache_bins,
     )
     set_fields(message, config, _OPTIONAL_BLOCK_CACHE)
     for name in _ENUM_BLOCK_CACHE:

@@ -14,13 +14,15 @@ from skipstone_shared.index_entries import (
 )
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.latents import checked_entry_id
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.tensor_messages import vector_bytes, vector_from_bytes
 from skipstone_shared.timestamp_messages import timestamp_from_message, timestamp_to_message
 
 
 def index_entry_to_message(entry: IndexEntry) -> vector_index_pb2.IndexEntry:
     """The message of an entry; a create time of 0 stays unset."""
-    return vector_index_pb2.IndexEntry(
+    return new_message(
+        vector_index_pb2.IndexEntry,
         entry_id=entry.entry_id,
         prompt=entry.prompt,
         seed=entry.seed,
@@ -54,8 +56,10 @@ def index_entry_from_message(message: vector_index_pb2.IndexEntry) -> IndexEntry
 
 def vector_entry_to_message(entry: VectorEntry) -> vector_index_pb2.VectorEntry:
     """The message of an entry with its vector."""
-    return vector_index_pb2.VectorEntry(
-        entry=index_entry_to_message(entry.entry), vector=vector_bytes(entry.vector)
+    return new_message(
+        vector_index_pb2.VectorEntry,
+        entry=index_entry_to_message(entry.entry),
+        vector=vector_bytes(entry.vector),
     )
 
 

@@ -13,6 +13,7 @@ from skipstone_shared.latents import (
     TensorPart,
     checked_entry_id,
 )
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.snapshot_rules import checked_metadata
 from skipstone_shared.tensor_messages import (
     dtype_from_message,
@@ -31,7 +32,8 @@ _GUIDANCE_FROM_MESSAGE = {message: mode for mode, message in _GUIDANCE_TO_MESSAG
 
 def ref_to_message(ref: LatentRef) -> latent_pb2.LatentRef:
     """The message of a reference."""
-    return latent_pb2.LatentRef(
+    return new_message(
+        latent_pb2.LatentRef,
         store=ref.store,
         namespace=ref.namespace,
         entry_id=ref.entry_id,
@@ -67,7 +69,8 @@ def ref_from_message(message: latent_pb2.LatentRef) -> LatentRef:
 
 def metadata_to_message(metadata: SnapshotMetadata) -> latent_pb2.SnapshotMetadata:
     """The message of a snapshot's metadata."""
-    return latent_pb2.SnapshotMetadata(
+    return new_message(
+        latent_pb2.SnapshotMetadata,
         entry_id=metadata.entry_id,
         step_index=metadata.step_index,
         num_inference_steps=metadata.num_inference_steps,

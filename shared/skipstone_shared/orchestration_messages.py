@@ -22,7 +22,7 @@ from skipstone_shared.generation_messages import (
     progress_from_message,
     progress_to_message,
 )
-from skipstone_shared.optional_fields import set_fields
+from skipstone_shared.optional_fields import new_message, set_fields
 from skipstone_shared.orchestration import (
     CacheMode,
     CacheOptions,
@@ -114,7 +114,8 @@ def cache_options_to_message(options: CacheOptions) -> orchestrator_pb2.CacheOpt
     Raises:
         InvalidArgument: a value that cannot be sent.
     """
-    message = orchestrator_pb2.CacheOptions(
+    message = new_message(
+        orchestrator_pb2.CacheOptions,
         mode=cache_mode_to_message(options.mode),
         key_steps=options.key_steps,
         reuse_kind=reuse_kind_to_message(options.reuse_kind),

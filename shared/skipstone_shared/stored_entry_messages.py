@@ -17,6 +17,7 @@ from skipstone_shared.latent_messages import (
     ref_to_message,
 )
 from skipstone_shared.latents import SnapshotMetadata
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.stored_entries import (
     DEFAULT_LEASE_S,
     MAX_CHUNK_BYTES,
@@ -67,7 +68,8 @@ def write_to_messages(
     lease_s: float | None = None,
 ) -> Iterator[latent_kv_pb2.WriteLatentRequest]:
     """The messages of one WriteLatent: header, data, and one that finishes the write."""
-    header = latent_kv_pb2.WriteLatentHeader(
+    header = new_message(
+        latent_kv_pb2.WriteLatentHeader,
         metadata=metadata_to_message(metadata),
         size_bytes=size_bytes,
         xxh3_64=xxh3_64,

@@ -25,6 +25,7 @@ from skipstone_shared.denoise_runs import (
 )
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.generation_messages import params_to_message
+from skipstone_shared.optional_fields import new_message
 
 if TYPE_CHECKING:
     # Exists for type checkers only; named in a string below, which ruff does not see.
@@ -62,7 +63,9 @@ class AsyncDenoiseClient(AsyncClient["DenoiseAsyncStub"]):
         Raises:
             InvalidArgument: a parameter is out of range.
         """
-        request = pb.PlanGenerationRequest(namespace=namespace, params=params_to_message(params))
+        request = new_message(
+            pb.PlanGenerationRequest, namespace=namespace, params=params_to_message(params)
+        )
         return plan_from_message(await self._call(self._stub.PlanGeneration, request, timeout_s))
 
     def run(

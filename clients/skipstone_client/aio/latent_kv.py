@@ -15,6 +15,7 @@ from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation_messages import duration_to_message
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum
+from skipstone_shared.optional_fields import new_message
 from skipstone_shared.stored_entries import (
     EvictionEvent,
     Snapshot,
@@ -83,7 +84,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         self, namespace: str, ref: LatentRef, *, timeout_s: float | None = None
     ) -> Snapshot:
         """Reads one snapshot and verifies its checksum once more; its bytes are writable."""
-        request = pb.ReadLatentRequest(namespace=namespace, ref=ref_to_message(ref))
+        request = new_message(pb.ReadLatentRequest, namespace=namespace, ref=ref_to_message(ref))
         limit = self._timeout_s if timeout_s is None else timeout_s
         stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
         snapshot = SnapshotAssembler()
@@ -134,7 +135,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         self, namespace: str, entry_id: str, *, timeout_s: float | None = None
     ) -> StoredEntry:
         """Makes an entry permanent."""
-        request = pb.CommitEntryRequest(namespace=namespace, entry_id=entry_id)
+        request = new_message(pb.CommitEntryRequest, namespace=namespace, entry_id=entry_id)
         response = await self._call(self._stub.CommitEntry, request, timeout_s)
         return stored_entry_from_message(response.entry)
 
@@ -142,8 +143,11 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         self, namespace: str, entry_id: str, lease_s: float, *, timeout_s: float | None = None
     ) -> float | None:
         """Sets the lease of an uncommitted entry, in seconds from now; returns when it ends."""
-        request = pb.RenewLeaseRequest(
-            namespace=namespace, entry_id=entry_id, lease=duration_to_message(lease_s)
+        request = new_message(
+            pb.RenewLeaseRequest,
+            namespace=namespace,
+            entry_id=entry_id,
+            lease=duration_to_message(lease_s),
         )
         response = await self._call(self._stub.RenewLease, request, timeout_s)
         if not response.HasField("lease_expire_time"):
@@ -154,7 +158,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         self, namespace: str, entry_id: str, *, timeout_s: float | None = None
     ) -> StoredEntry:
         """An entry with its snapshots, without bytes."""
-        request = pb.GetEntryRequest(namespace=namespace, entry_id=entry_id)
+        request = new_message(pb.GetEntryRequest, namespace=namespace, entry_id=entry_id)
         response = await self._call(self._stub.GetEntry, request, timeout_s)
         return stored_entry_from_message(response.entry)
 
@@ -168,7 +172,8 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         timeout_s: float | None = None,
     ) -> StoredEntryPage:
         """Entries by ascending id, a page at a time."""
-        request = pb.ListEntriesRequest(
+        request = new_message(
+            pb.ListEntriesRequest,
             namespace=namespace,
             page_size=checked_page_size(page_size),
             page_token=page_token,
@@ -187,24 +192,26 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         timeout_s: float | None = None,
     ) -> list[bool]:
         """Protects entries from eviction and time to live, or ends that; whether each is there."""
-        request = pb.PinEntriesRequest(namespace=namespace, entry_ids=entry_ids, pinned=pinned)
+        request = new_message(
+            pb.PinEntriesRequest, namespace=namespace, entry_ids=entry_ids, pinned=pinned
+        )
         return pinned_from_message(await self._call(self._stub.PinEntries, request, timeout_s))
 
     async def delete_entries(
         self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None
     ) -> list[bool]:
         """Removes entries with all their snapshots; whether each was there."""
-        request = pb.DeleteEntriesRequest(namespace=namespace, entry_ids=entry_ids)
+        request = new_message(pb.DeleteEntriesRequest, namespace=namespace, entry_ids=entry_ids)
         return list((await self._call(self._stub.DeleteEntries, request, timeout_s)).existed)
 
     async def delete_namespace(self, namespace: str, *, timeout_s: float | None = None) -> int:
         """Removes every entry of a namespace; how many there were."""
-        request = pb.DeleteNamespaceRequest(namespace=namespace)
+        request = new_message(pb.DeleteNamespaceRequest, namespace=namespace)
         return (await self._call(self._stub.DeleteNamespace, request, timeout_s)).deleted_count
 
     async def get_stats(self, namespace: str = "", *, timeout_s: float | None = None) -> StoreStats:
         """Counts and bytes of a namespace."""
-        request = pb.GetStatsRequest(namespace=namespace)
+        request = new_message(pb.GetStatsRequest, namespace=namespace)
         return store_stats_from_message(await self._call(self._stub.GetStats, request, timeout_s))
 
     async def get_capabilities(self, *, timeout_s: float | None = None) -> StoreCapabilities:
@@ -219,7 +226,9 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
 
         Returns once the service watches, so no later removal is missed.
         """
-        request = pb.WatchEvictionsRequest(namespace=namespace, after_sequence=after_sequence)
+        request = new_message(
+            pb.WatchEvictionsRequest, namespace=namespace, after_sequence=after_sequence
+        )
         messages = self._stream(self._stub.WatchEvictions, request, None)
         # A refused call has no metadata; asking for its first message raises the reason.
         is_watching = bool(await messages.initial_metadata())

@@ -32,6 +32,7 @@ from skipstone_shared.index_entry_messages import (
     index_stats_from_message,
     located_entry_from_message,
 )
+from skipstone_shared.optional_fields import new_message
 
 if TYPE_CHECKING:
     # Exists for type checkers only; named in a string below, which ruff does not see.
@@ -84,7 +85,7 @@ class AsyncVectorIndexClient(AsyncClient["VectorIndexAsyncStub"]):
         self, namespace: str, entry_id: str, *, timeout_s: float | None = None
     ) -> LocatedEntry:
         """One entry and the partition it is in."""
-        request = pb.GetEntryRequest(namespace=namespace, entry_id=entry_id)
+        request = new_message(pb.GetEntryRequest, namespace=namespace, entry_id=entry_id)
         return located_entry_from_message(await self._call(self._stub.GetEntry, request, timeout_s))
 
     async def list_entries(
@@ -104,21 +105,21 @@ class AsyncVectorIndexClient(AsyncClient["VectorIndexAsyncStub"]):
         self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None
     ) -> list[bool]:
         """Removes entries from every partition of the namespace; whether each was there."""
-        request = pb.DeleteEntriesRequest(namespace=namespace, entry_ids=entry_ids)
+        request = new_message(pb.DeleteEntriesRequest, namespace=namespace, entry_ids=entry_ids)
         return list((await self._call(self._stub.DeleteEntries, request, timeout_s)).existed)
 
     async def delete_partition(
         self, namespace: str, compatibility_key: str = "", *, timeout_s: float | None = None
     ) -> int:
         """Removes a partition, or all of the namespace; how many entries there were."""
-        request = pb.DeletePartitionRequest(
-            namespace=namespace, compatibility_key=compatibility_key
+        request = new_message(
+            pb.DeletePartitionRequest, namespace=namespace, compatibility_key=compatibility_key
         )
         return (await self._call(self._stub.DeletePartition, request, timeout_s)).deleted_count
 
     async def get_stats(self, namespace: str = "", *, timeout_s: float | None = None) -> IndexStats:
         """Counts of a namespace."""
-        request = pb.GetStatsRequest(namespace=namespace)
+        request = new_message(pb.GetStatsRequest, namespace=namespace)
         return index_stats_from_message(await self._call(self._stub.GetStats, request, timeout_s))
 
     async def get_capabilities(self, *, timeout_s: float | None = None) -> IndexCapabilities:
