@@ -101,29 +101,31 @@ def own_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
         InvalidArgument: the policy names no mask, or total is below 1.
     """
     _check_total(total)
-    compute_bins, cache_bins = _base_bins(policy)
-    scale = Fraction(total, BASE_STEPS)
-    integral = [
-        scale * _computed_until(Fraction(step + 1) / scale, compute_bins, cache_bins)
-        for step in range(total)
-    ]
-    phase = math.ceil(integral[-1]) - integral[-1]
-    counts = [math.floor(value + phase) for value in integral]
+    integral, one_step = _density_integral(_base_bins(policy), total)
+    phase = -integral[-1] % one_step
+    counts = [(value + phase) // one_step for value in integral]
     return (True, *(before < after for before, after in itertools.pairwise(counts)))
 
 
-def _computed_until(
-    position: Fraction, compute_bins: Sequence[int], cache_bins: Sequence[int]
-) -> Fraction:
-    """Integral of the density over the first `position` of the 28 steps."""
-    lead = compute_bins[0]
-    computed = min(position, Fraction(lead))
-    start = Fraction(lead)
+def _density_integral(bins: _Bins, total: int) -> tuple[list[int], int]:
+    """Integral of the density behind each of `total` steps, and what one computed step is in it.
+
+    In whole numbers, so that rounding cannot move a step: positions are counted in parts of one
+    `total`-th of a step at 28, densities in parts of a common multiple of the stretches' lengths.
+    """
+    compute_bins, cache_bins = bins
+    stretches = [(compute_bins[0], compute_bins[0])]
     for cached, run in zip(cache_bins, compute_bins[1:], strict=True):
-        inside = min(max(position - start, Fraction(0)), Fraction(cached + run))
-        computed += inside * Fraction(run, cached + run)
-        start += cached + run
-    return computed
+        stretches.append((cached + run, run))
+    common = math.lcm(*(length for length, _ in stretches))
+    integral = [0] * total
+    start = 0
+    for length, computed in stretches:
+        for step in range(total):
+            inside = min(max(BASE_STEPS * (step + 1) - start, 0), length * total)
+            integral[step] += inside * computed * (common // length)
+        start += length * total
+    return integral, BASE_STEPS * common
 
 
 def compat_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
