@@ -29,7 +29,7 @@ def adapter_for(
     """The adapter of a transformer, by the name of its class or of a class it derives from.
 
     Args:
-        transformer: A denoiser of a pipeline, maybe wrapped by `torch.compile` or by PEFT.
+        transformer: A denoiser of a pipeline, maybe wrapped by `torch.compile`.
         declared: Adapters of the configuration; they come before the known ones.
 
     Raises:
@@ -48,14 +48,10 @@ def adapter_for(
 
 
 def unwrapped(transformer: nn.Module) -> nn.Module:
-    """The transformer itself, without what `torch.compile` and PEFT put around it."""
-    while True:
-        if isinstance(original := getattr(transformer, "_orig_mod", None), nn.Module):
-            transformer = original
-        elif hasattr(transformer, "peft_config") and hasattr(transformer, "get_base_model"):
-            transformer = transformer.get_base_model()
-        else:
-            return transformer
+    """The transformer itself, without what `torch.compile` puts around a module."""
+    original = getattr(transformer, "_orig_mod", transformer)
+    assert isinstance(original, nn.Module)
+    return original
 
 
 def adapter_from_declaration(class_name: str, declaration: Mapping[str, Any]) -> TransformerAdapter:

@@ -212,7 +212,7 @@ _VIDEOS: tuple[TransformerAdapter, ...] = (
             BlockChain(
                 ("visual_transformer_blocks",),
                 ForwardPattern.HE_H,
-                unbatched=("rope", "sparse_params"),
+                unbatched=("sparse_params",),
             ),
         ),
     ),

@@ -91,23 +91,31 @@ FLUX2 = TinyFamily(
     ),
 )
 
-QWEN_IMAGE = TinyFamily(
-    lambda: diffusers.QwenImageTransformer2DModel(
-        in_channels=16,
-        out_channels=4,
-        num_layers=4,
-        joint_attention_dim=TEXT_WIDTH,
-        axes_dims_rope=_ROPE,
-        **_HEADS,
-    ),
-    lambda moments, branch: {
-        "hidden_states": drifting(moments, 16, 16),
-        "encoder_hidden_states": text(moments, branch),
-        "encoder_hidden_states_mask": text_mask(moments),
-        "timestep": timesteps(moments, 1.0),
-        "img_shapes": [[(1, 4, 4)]] * len(moments),
-    },
-)
+
+def _qwen_image(pictures: int, **config: Any) -> TinyFamily:
+    """Pictures beyond the first are references, whose tokens follow those of the latents."""
+    return TinyFamily(
+        lambda: diffusers.QwenImageTransformer2DModel(
+            in_channels=16,
+            out_channels=4,
+            num_layers=4,
+            joint_attention_dim=TEXT_WIDTH,
+            axes_dims_rope=_ROPE,
+            **_HEADS,
+            **config,
+        ),
+        lambda moments, branch: {
+            "hidden_states": drifting(moments, 16 * pictures, 16),
+            "encoder_hidden_states": text(moments, branch),
+            "encoder_hidden_states_mask": text_mask(moments),
+            "timestep": timesteps(moments, 1.0),
+            "img_shapes": [[(1, 4, 4)] * pictures] * len(moments),
+        },
+    )
+
+
+QWEN_IMAGE = _qwen_image(pictures=1)
+QWEN_IMAGE_EDIT = _qwen_image(pictures=2, zero_cond_t=True)
 
 SD3 = TinyFamily(
     lambda: diffusers.SD3Transformer2DModel(
@@ -363,4 +371,8 @@ PICTURE_FAMILIES: dict[str, TinyFamily] = {
     "HunyuanImageTransformer2DModel": HUNYUAN_IMAGE,
     "AuraFlowTransformer2DModel": AURA_FLOW,
     "PRXTransformer2DModel": PRX,
+}
+
+PICTURE_VARIANTS: dict[str, TinyFamily] = {
+    "QwenImageTransformer2DModel with a reference": QWEN_IMAGE_EDIT,
 }

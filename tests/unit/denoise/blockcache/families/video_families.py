@@ -75,6 +75,14 @@ def _hunyuan(image_condition_type: str | None = None) -> TinyFamily:
 
 
 WAN = _wan_like(diffusers.WanTransformer3DModel)
+WAN_TOKEN_TIMESTEPS = TinyFamily(
+    WAN.build,
+    # Wan 2.2 5B: the first frame is given, so its tokens are at timestep 0.
+    lambda moments, branch: (
+        _video(moments, branch)
+        | {"timestep": timesteps(moments)[:, None] * (torch.arange(_FRAMES * 16) >= 16)}
+    ),
+)
 SKYREELS_V2 = _wan_like(diffusers.SkyReelsV2Transformer3DModel)
 CHRONO_EDIT = _wan_like(diffusers.ChronoEditTransformer3DModel)
 HUNYUAN_VIDEO = _hunyuan()
@@ -266,4 +274,9 @@ VIDEO_FAMILIES: dict[str, TinyFamily] = {
     "SanaVideoTransformer3DModel": SANA_VIDEO,
     "CosmosTransformer3DModel": COSMOS,
     "Kandinsky5Transformer3DModel": KANDINSKY5,
+}
+
+VIDEO_VARIANTS: dict[str, TinyFamily] = {
+    "WanTransformer3DModel with a timestep per token": WAN_TOKEN_TIMESTEPS,
+    "HunyuanVideoTransformer3DModel with a first frame": HUNYUAN_VIDEO_TOKEN_REPLACE,
 }
