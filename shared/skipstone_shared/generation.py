@@ -57,6 +57,13 @@ class ScmMaskSource(Enum):
     COMPAT = "compat"
 
 
+class TaylorSeerCacheType(Enum):
+    """What TaylorSeer forecasts."""
+
+    RESIDUAL = "residual"
+    HIDDEN_STATES = "hidden_states"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReferenceInput:
     """A picture, mask or clip that conditions a generation, encoded as ``media_type``."""
@@ -96,6 +103,9 @@ class BlockCacheConfig:
     cache_bins: tuple[int, ...] = ()
     report_residual_diffs: bool = False
     secondary: BlockCacheConfig | None = None
+    max_accumulated_residual_diff_threshold: float | None = None
+    cfg_diff_compute_separate: bool | None = None
+    taylorseer_cache_type: TaylorSeerCacheType | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from skipstone_shared.generation import (
     ScmMaskSource,
     ScmStepsPolicy,
     StepProgress,
+    TaylorSeerCacheType,
 )
 from skipstone_shared.latents import checksum
 from skipstone_shared.optional_fields import new_message, set_fields
@@ -39,6 +40,7 @@ _PREFIXES: dict[type[Enum], str] = {
     ScmMaskPolicy: "SCM_MASK_POLICY_",
     ScmStepsPolicy: "SCM_STEPS_POLICY_",
     ScmMaskSource: "SCM_MASK_SOURCE_",
+    TaylorSeerCacheType: "TAYLOR_SEER_CACHE_TYPE_",
 }
 _PLAIN_PARAMS = ("num_inference_steps", "guidance_scale", "guidance_scale_2", "height", "width")
 _OPTIONAL_PARAMS = (*_PLAIN_PARAMS, "num_frames", "seed", "shift")
@@ -53,12 +55,15 @@ _OPTIONAL_BLOCK_CACHE = (
     "enable_taylorseer",
     "taylorseer_order",
     "enable_divided_difference",
+    "max_accumulated_residual_diff_threshold",
+    "cfg_diff_compute_separate",
 )
 _ENUM_BLOCK_CACHE: dict[str, type[Enum]] = {
     "preset": BlockCachePreset,
     "scm_steps_mask_policy": ScmMaskPolicy,
     "scm_steps_policy": ScmStepsPolicy,
     "scm_mask_source": ScmMaskSource,
+    "taylorseer_cache_type": TaylorSeerCacheType,
 }
 
 

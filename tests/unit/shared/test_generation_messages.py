@@ -24,6 +24,7 @@ from skipstone_shared.generation import (
     ScmMaskSource,
     ScmStepsPolicy,
     StepProgress,
+    TaylorSeerCacheType,
 )
 from skipstone_shared.generation_messages import (
     block_cache_from_message,
@@ -63,6 +64,9 @@ def _block_caches(secondary: st.SearchStrategy[BlockCacheConfig | None]) -> st.S
         cache_bins=_BINS,
         report_residual_diffs=st.booleans(),
         secondary=secondary,
+        max_accumulated_residual_diff_threshold=_DOUBLE,
+        cfg_diff_compute_separate=st.none() | st.booleans(),
+        taylorseer_cache_type=_optional(TaylorSeerCacheType),
     )
 
 

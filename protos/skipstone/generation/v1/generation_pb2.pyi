@@ -166,6 +166,30 @@ SCM_MASK_SOURCE_COMPAT: ScmMaskSource.ValueType  # 2
 """The masks cache-dit makes, where it makes one."""
 Global___ScmMaskSource: _TypeAlias = ScmMaskSource  # noqa: Y015
 
+class _TaylorSeerCacheType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TaylorSeerCacheTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaylorSeerCacheType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TAYLOR_SEER_CACHE_TYPE_UNSPECIFIED: _TaylorSeerCacheType.ValueType  # 0
+    """Same as residual."""
+    TAYLOR_SEER_CACHE_TYPE_RESIDUAL: _TaylorSeerCacheType.ValueType  # 1
+    """What the middle blocks add to the hidden states."""
+    TAYLOR_SEER_CACHE_TYPE_HIDDEN_STATES: _TaylorSeerCacheType.ValueType  # 2
+    """The hidden states behind the middle blocks."""
+
+class TaylorSeerCacheType(_TaylorSeerCacheType, metaclass=_TaylorSeerCacheTypeEnumTypeWrapper):
+    """What TaylorSeer forecasts."""
+
+TAYLOR_SEER_CACHE_TYPE_UNSPECIFIED: TaylorSeerCacheType.ValueType  # 0
+"""Same as residual."""
+TAYLOR_SEER_CACHE_TYPE_RESIDUAL: TaylorSeerCacheType.ValueType  # 1
+"""What the middle blocks add to the hidden states."""
+TAYLOR_SEER_CACHE_TYPE_HIDDEN_STATES: TaylorSeerCacheType.ValueType  # 2
+"""The hidden states behind the middle blocks."""
+Global___TaylorSeerCacheType: _TypeAlias = TaylorSeerCacheType  # noqa: Y015
+
 @_typing.final
 class GenerationParams(_message.Message):
     """Parameters of one generation. Unset optional fields take the model's defaults, which
@@ -367,6 +391,9 @@ class BlockCacheConfig(_message.Message):
     SECONDARY_FIELD_NUMBER: _builtins.int
     REPORT_RESIDUAL_DIFFS_FIELD_NUMBER: _builtins.int
     SCM_MASK_SOURCE_FIELD_NUMBER: _builtins.int
+    MAX_ACCUMULATED_RESIDUAL_DIFF_THRESHOLD_FIELD_NUMBER: _builtins.int
+    CFG_DIFF_COMPUTE_SEPARATE_FIELD_NUMBER: _builtins.int
+    TAYLORSEER_CACHE_TYPE_FIELD_NUMBER: _builtins.int
     preset: Global___BlockCachePreset.ValueType
     """Ready-made settings for people who want no knobs. Fields set below override the preset's."""
     fn_compute_blocks: _builtins.int
@@ -399,6 +426,16 @@ class BlockCacheConfig(_message.Message):
     """Return the measured residual difference of every step in the report. Default false."""
     scm_mask_source: Global___ScmMaskSource.ValueType
     """Where step masks come from when a named policy is set. Default own."""
+    max_accumulated_residual_diff_threshold: _builtins.float
+    """No step is reused any more once the differences measured in a branch sum up to this; above 0.
+    Unset: no limit.
+    """
+    cfg_diff_compute_separate: _builtins.bool
+    """Every guidance branch decides by its own difference; false: all by that of the step's first
+    one. Default true.
+    """
+    taylorseer_cache_type: Global___TaylorSeerCacheType.ValueType
+    """What a forecast is made of. Default residual."""
     @_builtins.property
     def compute_bins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Custom mask: lengths of runs of computed steps, interleaved with cache_bins. Overrides the
@@ -436,19 +473,26 @@ class BlockCacheConfig(_message.Message):
         secondary: Global___BlockCacheConfig | None = ...,
         report_residual_diffs: _builtins.bool | None = ...,
         scm_mask_source: Global___ScmMaskSource.ValueType = ...,
+        max_accumulated_residual_diff_threshold: _builtins.float | None = ...,
+        cfg_diff_compute_separate: _builtins.bool | None = ...,
+        taylorseer_cache_type: Global___TaylorSeerCacheType.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_bn_compute_blocks", b"_bn_compute_blocks", "_enable_divided_difference", b"_enable_divided_difference", "_enable_taylorseer", b"_enable_taylorseer", "_fn_compute_blocks", b"_fn_compute_blocks", "_max_cached_steps", b"_max_cached_steps", "_max_continuous_cached_steps", b"_max_continuous_cached_steps", "_max_warmup_steps", b"_max_warmup_steps", "_report_residual_diffs", b"_report_residual_diffs", "_residual_diff_threshold", b"_residual_diff_threshold", "_taylorseer_order", b"_taylorseer_order", "_warmup_interval", b"_warmup_interval", "bn_compute_blocks", b"bn_compute_blocks", "enable_divided_difference", b"enable_divided_difference", "enable_taylorseer", b"enable_taylorseer", "fn_compute_blocks", b"fn_compute_blocks", "max_cached_steps", b"max_cached_steps", "max_continuous_cached_steps", b"max_continuous_cached_steps", "max_warmup_steps", b"max_warmup_steps", "report_residual_diffs", b"report_residual_diffs", "residual_diff_threshold", b"residual_diff_threshold", "secondary", b"secondary", "taylorseer_order", b"taylorseer_order", "warmup_interval", b"warmup_interval"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bn_compute_blocks", b"_bn_compute_blocks", "_cfg_diff_compute_separate", b"_cfg_diff_compute_separate", "_enable_divided_difference", b"_enable_divided_difference", "_enable_taylorseer", b"_enable_taylorseer", "_fn_compute_blocks", b"_fn_compute_blocks", "_max_accumulated_residual_diff_threshold", b"_max_accumulated_residual_diff_threshold", "_max_cached_steps", b"_max_cached_steps", "_max_continuous_cached_steps", b"_max_continuous_cached_steps", "_max_warmup_steps", b"_max_warmup_steps", "_report_residual_diffs", b"_report_residual_diffs", "_residual_diff_threshold", b"_residual_diff_threshold", "_taylorseer_order", b"_taylorseer_order", "_warmup_interval", b"_warmup_interval", "bn_compute_blocks", b"bn_compute_blocks", "cfg_diff_compute_separate", b"cfg_diff_compute_separate", "enable_divided_difference", b"enable_divided_difference", "enable_taylorseer", b"enable_taylorseer", "fn_compute_blocks", b"fn_compute_blocks", "max_accumulated_residual_diff_threshold", b"max_accumulated_residual_diff_threshold", "max_cached_steps", b"max_cached_steps", "max_continuous_cached_steps", b"max_continuous_cached_steps", "max_warmup_steps", b"max_warmup_steps", "report_residual_diffs", b"report_residual_diffs", "residual_diff_threshold", b"residual_diff_threshold", "secondary", b"secondary", "taylorseer_order", b"taylorseer_order", "warmup_interval", b"warmup_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bn_compute_blocks", b"_bn_compute_blocks", "_enable_divided_difference", b"_enable_divided_difference", "_enable_taylorseer", b"_enable_taylorseer", "_fn_compute_blocks", b"_fn_compute_blocks", "_max_cached_steps", b"_max_cached_steps", "_max_continuous_cached_steps", b"_max_continuous_cached_steps", "_max_warmup_steps", b"_max_warmup_steps", "_report_residual_diffs", b"_report_residual_diffs", "_residual_diff_threshold", b"_residual_diff_threshold", "_taylorseer_order", b"_taylorseer_order", "_warmup_interval", b"_warmup_interval", "bn_compute_blocks", b"bn_compute_blocks", "cache_bins", b"cache_bins", "compute_bins", b"compute_bins", "enable_divided_difference", b"enable_divided_difference", "enable_taylorseer", b"enable_taylorseer", "fn_compute_blocks", b"fn_compute_blocks", "max_cached_steps", b"max_cached_steps", "max_continuous_cached_steps", b"max_continuous_cached_steps", "max_warmup_steps", b"max_warmup_steps", "preset", b"preset", "report_residual_diffs", b"report_residual_diffs", "residual_diff_threshold", b"residual_diff_threshold", "scm_mask_source", b"scm_mask_source", "scm_steps_mask_policy", b"scm_steps_mask_policy", "scm_steps_policy", b"scm_steps_policy", "secondary", b"secondary", "taylorseer_order", b"taylorseer_order", "warmup_interval", b"warmup_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bn_compute_blocks", b"_bn_compute_blocks", "_cfg_diff_compute_separate", b"_cfg_diff_compute_separate", "_enable_divided_difference", b"_enable_divided_difference", "_enable_taylorseer", b"_enable_taylorseer", "_fn_compute_blocks", b"_fn_compute_blocks", "_max_accumulated_residual_diff_threshold", b"_max_accumulated_residual_diff_threshold", "_max_cached_steps", b"_max_cached_steps", "_max_continuous_cached_steps", b"_max_continuous_cached_steps", "_max_warmup_steps", b"_max_warmup_steps", "_report_residual_diffs", b"_report_residual_diffs", "_residual_diff_threshold", b"_residual_diff_threshold", "_taylorseer_order", b"_taylorseer_order", "_warmup_interval", b"_warmup_interval", "bn_compute_blocks", b"bn_compute_blocks", "cache_bins", b"cache_bins", "cfg_diff_compute_separate", b"cfg_diff_compute_separate", "compute_bins", b"compute_bins", "enable_divided_difference", b"enable_divided_difference", "enable_taylorseer", b"enable_taylorseer", "fn_compute_blocks", b"fn_compute_blocks", "max_accumulated_residual_diff_threshold", b"max_accumulated_residual_diff_threshold", "max_cached_steps", b"max_cached_steps", "max_continuous_cached_steps", b"max_continuous_cached_steps", "max_warmup_steps", b"max_warmup_steps", "preset", b"preset", "report_residual_diffs", b"report_residual_diffs", "residual_diff_threshold", b"residual_diff_threshold", "scm_mask_source", b"scm_mask_source", "scm_steps_mask_policy", b"scm_steps_mask_policy", "scm_steps_policy", b"scm_steps_policy", "secondary", b"secondary", "taylorseer_cache_type", b"taylorseer_cache_type", "taylorseer_order", b"taylorseer_order", "warmup_interval", b"warmup_interval"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bn_compute_blocks: _TypeAlias = _typing.Literal["bn_compute_blocks"]  # noqa: Y015
     _WhichOneofArgType__bn_compute_blocks: _TypeAlias = _typing.Literal["_bn_compute_blocks", b"_bn_compute_blocks"]  # noqa: Y015
+    _WhichOneofReturnType__cfg_diff_compute_separate: _TypeAlias = _typing.Literal["cfg_diff_compute_separate"]  # noqa: Y015
+    _WhichOneofArgType__cfg_diff_compute_separate: _TypeAlias = _typing.Literal["_cfg_diff_compute_separate", b"_cfg_diff_compute_separate"]  # noqa: Y015
     _WhichOneofReturnType__enable_divided_difference: _TypeAlias = _typing.Literal["enable_divided_difference"]  # noqa: Y015
     _WhichOneofArgType__enable_divided_difference: _TypeAlias = _typing.Literal["_enable_divided_difference", b"_enable_divided_difference"]  # noqa: Y015
     _WhichOneofReturnType__enable_taylorseer: _TypeAlias = _typing.Literal["enable_taylorseer"]  # noqa: Y015
     _WhichOneofArgType__enable_taylorseer: _TypeAlias = _typing.Literal["_enable_taylorseer", b"_enable_taylorseer"]  # noqa: Y015
     _WhichOneofReturnType__fn_compute_blocks: _TypeAlias = _typing.Literal["fn_compute_blocks"]  # noqa: Y015
     _WhichOneofArgType__fn_compute_blocks: _TypeAlias = _typing.Literal["_fn_compute_blocks", b"_fn_compute_blocks"]  # noqa: Y015
+    _WhichOneofReturnType__max_accumulated_residual_diff_threshold: _TypeAlias = _typing.Literal["max_accumulated_residual_diff_threshold"]  # noqa: Y015
+    _WhichOneofArgType__max_accumulated_residual_diff_threshold: _TypeAlias = _typing.Literal["_max_accumulated_residual_diff_threshold", b"_max_accumulated_residual_diff_threshold"]  # noqa: Y015
     _WhichOneofReturnType__max_cached_steps: _TypeAlias = _typing.Literal["max_cached_steps"]  # noqa: Y015
     _WhichOneofArgType__max_cached_steps: _TypeAlias = _typing.Literal["_max_cached_steps", b"_max_cached_steps"]  # noqa: Y015
     _WhichOneofReturnType__max_continuous_cached_steps: _TypeAlias = _typing.Literal["max_continuous_cached_steps"]  # noqa: Y015
@@ -466,11 +510,15 @@ class BlockCacheConfig(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__bn_compute_blocks) -> _WhichOneofReturnType__bn_compute_blocks | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cfg_diff_compute_separate) -> _WhichOneofReturnType__cfg_diff_compute_separate | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__enable_divided_difference) -> _WhichOneofReturnType__enable_divided_difference | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__enable_taylorseer) -> _WhichOneofReturnType__enable_taylorseer | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fn_compute_blocks) -> _WhichOneofReturnType__fn_compute_blocks | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_accumulated_residual_diff_threshold) -> _WhichOneofReturnType__max_accumulated_residual_diff_threshold | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_cached_steps) -> _WhichOneofReturnType__max_cached_steps | None: ...
     @_typing.overload
