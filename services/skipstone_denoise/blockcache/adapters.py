@@ -19,12 +19,15 @@ class BlockChain:
         own_arguments: Whether the transformer's loop gives each block arguments of its own
             (Chroma). The loop then runs to its end, with blocks that return at once.
         unbatched: Names of block arguments without a batch dimension, such as rotary embeddings.
+        repeated: Names of block arguments that may hold several batches, one after another
+            (Qwen-Image-Edit: embeddings of the timestep and of timestep 0).
     """
 
     lists: tuple[str, ...]
     pattern: ForwardPattern
     own_arguments: bool = False
     unbatched: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

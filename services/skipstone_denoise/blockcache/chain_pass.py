@@ -27,6 +27,7 @@ class ChainPass:
 
     __slots__ = (
         "_cache",
+        "_chain",
         "_computing",
         "_front",
         "_names",
@@ -35,7 +36,6 @@ class ChainPass:
         "_states",
         "_step",
         "_sub",
-        "_unbatched",
     )
 
     def __init__(
@@ -58,7 +58,7 @@ class ChainPass:
         self._cache = cache
         self._states = states
         self._step = step
-        self._unbatched = chain.unbatched
+        self._chain = chain
         self._names = names
         self._front: Streams | None = None
         self._residual: Tensor | None = None
@@ -128,7 +128,8 @@ class ChainPass:
                 self._front.hidden[self._rows], None if encoder is None else encoder[self._rows]
             )
         batch = self._front.hidden.shape[0]
-        part = call.rows(self._rows, batch, self._names, self._unbatched)
+        chain = self._chain
+        part = call.rows(self._rows, batch, self._names, chain.unbatched, chain.repeated)
         self._sub = part.run(blocks, self._sub)
 
     def finish(self) -> Streams:

@@ -38,7 +38,7 @@ _PICTURES: tuple[TransformerAdapter, ...] = (
     TransformerAdapter(
         "QwenImageTransformer2DModel",
         "Qwen-Image",
-        (BlockChain((_DOUBLE,), ForwardPattern.HE_EH, unbatched=_ROTARY),),
+        (BlockChain((_DOUBLE,), ForwardPattern.HE_EH, unbatched=_ROTARY, repeated=("temb",)),),
         refused_inputs=_CONTROLNET,
     ),
     TransformerAdapter(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple, Self
 
+import torch
 from torch import Tensor
 
 HIDDEN_NAMES: Final = ("hidden_states", "x")
@@ -119,7 +120,14 @@ class BlockArguments:
             hidden, encoder = unpack(block(*args, **kwargs), encoder)
         return Streams(hidden, encoder)
 
-    def rows(self, index: Tensor, batch: int, names: list[str], unbatched: Container[str]) -> Self:
+    def rows(
+        self,
+        index: Tensor,
+        batch: int,
+        names: list[str],
+        unbatched: Container[str] = (),
+        repeated: Container[str] = (),
+    ) -> Self:
         """The same arguments for some samples of the batch.
 
         Args:
@@ -127,10 +135,16 @@ class BlockArguments:
             batch: Samples of the whole batch. A tensor of that length is taken to be batched.
             names: Names of the positional arguments.
             unbatched: Names of arguments that have no batch dimension.
+            repeated: Names of arguments that may hold several batches, one after another.
         """
 
         def chosen(name: str, value: Any) -> Any:
-            return value if name in unbatched else _rows_of(value, index, batch)
+            if name in unbatched:
+                return value
+            if name in repeated and value.shape[0] > batch:
+                several = torch.arange(0, value.shape[0], batch, device=index.device)
+                return value[(several[:, None] + index).flatten()]
+            return _rows_of(value, index, batch)
 
         args = tuple(chosen(name, value) for name, value in zip(names, self._args, strict=False))
         kwargs = {name: chosen(name, value) for name, value in self._kwargs.items()}
