@@ -81,6 +81,13 @@ def adapter_from_declaration(class_name: str, declaration: Mapping[str, Any]) ->
         _check_keys(declaration, (*_CHAIN_KEYS, *_ADAPTER_KEYS), place)
         own = {key: value for key, value in declaration.items() if key in _CHAIN_KEYS}
         chains = (_chain(own, place),)
+    lists = [path for chain in chains for path in chain.lists]
+    if len(set(lists)) < len(lists):
+        raise InvalidArgument(
+            f"the chains {lists} share a list",
+            field=f"{place}.chains",
+            allowed="each list in one chain",
+        )
     adapter = TransformerAdapter(class_name, class_name, chains)
     return dataclasses.replace(
         adapter,
@@ -94,7 +101,7 @@ def _chain(table: Any, place: str) -> BlockChain:
         raise InvalidArgument("is not a table", field=place, allowed=", ".join(_CHAIN_KEYS))
     _check_keys(table, _CHAIN_KEYS, place)
     pattern = table.get("pattern")
-    if pattern not in _PATTERNS:
+    if not isinstance(pattern, str) or pattern not in _PATTERNS:
         raise InvalidArgument(
             f"{pattern!r} is not a pattern of blocks" if "pattern" in table else "is missing",
             field=f"{place}.pattern",
