@@ -1,0 +1,71 @@
+"""All results of a sweep on one page, so that eyes can judge what a number means."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from skipstone_client.block_cache_sweep.measure import Measured
+from skipstone_client.block_cache_sweep.tables import percent, psnr_text
+from skipstone_shared.generation import Artifact
+
+_CELL = 192
+_CAPTION = 46
+_GAP = 10
+_FONT_SIZE = 12
+_COLUMNS = 6
+
+
+def draw_contact_sheet(path: Path, rows: Sequence[Measured]) -> None:
+    """Writes a PNG with every row's first result; of a clip, the first frame.
+
+    Args:
+        path: File to write.
+        rows: What was measured, in the order of the table, whose numbers are the captions'.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    columns = min(_COLUMNS, len(rows))
+    width, height = _CELL + _GAP, _CELL + _CAPTION + _GAP
+    size = (columns * width + _GAP, math.ceil(len(rows) / columns) * height + _GAP)
+    sheet = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(_FONT_SIZE)
+    for index, row in enumerate(rows):
+        x, y = _GAP + index % columns * width, _GAP + index // columns * height
+        sheet.paste(_thumbnail(row.artifact), (x, y))
+        for line, text in enumerate(_caption(index + 1, row)):
+            shown = _fitting(text, lambda part: draw.textlength(part, font=font) <= _CELL)
+            draw.text((x, y + _CELL + 2 + line * 14), shown, fill="black", font=font)
+    sheet.save(path, "PNG")
+
+
+def _thumbnail(artifact: Artifact) -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(artifact.data)) as image:
+        picture = image.convert("RGB")
+    scale = _CELL / max(picture.size)
+    size = (max(round(picture.width * scale), 1), max(round(picture.height * scale), 1))
+    # Pixels of a small picture stay visible as such.
+    return picture.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS)
+
+
+def _caption(number: int, row: Measured) -> tuple[str, str, str]:
+    label, comma, rest = row.setting.label.partition(", ")
+    return (
+        f"{number}  {percent(row.share)}  {psnr_text(row.drift.psnr_db)}",
+        label + comma.rstrip(),
+        rest,
+    )
+
+
+def _fitting(text: str, fits: Any) -> str:
+    if fits(text):
+        return text
+    while text and not fits(text + "…"):
+        text = text[:-1]
+    return text + "…"
