@@ -69,18 +69,7 @@ def adapter_from_declaration(class_name: str, declaration: Mapping[str, Any]) ->
         InvalidArgument: a key or value is not allowed; names it and what is.
     """
     place = f"{_SETTING}.{class_name}"
-    if "chains" in declaration:
-        _check_keys(declaration, _ADAPTER_KEYS, place)
-        tables = declaration["chains"]
-        if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
-            raise InvalidArgument(
-                "is not a list of chains", field=f"{place}.chains", allowed="at least one table"
-            )
-        chains = tuple(_chain(t, f"{place}.chains[{i}]") for i, t in enumerate(tables))
-    else:
-        _check_keys(declaration, (*_CHAIN_KEYS, *_ADAPTER_KEYS), place)
-        own = {key: value for key, value in declaration.items() if key in _CHAIN_KEYS}
-        chains = (_chain(own, place),)
+    chains = _chains(declaration, place)
     lists = [path for chain in chains for path in chain.lists]
     if len(set(lists)) < len(lists):
         raise InvalidArgument(
@@ -94,6 +83,20 @@ def adapter_from_declaration(class_name: str, declaration: Mapping[str, Any]) ->
         branches=_names(declaration, "branches", place, adapter.branches, least=1),
         refused_inputs=_names(declaration, "refused_inputs", place, ()),
     )
+
+
+def _chains(declaration: Mapping[str, Any], place: str) -> tuple[BlockChain, ...]:
+    if "chains" not in declaration:
+        _check_keys(declaration, (*_CHAIN_KEYS, *_ADAPTER_KEYS), place)
+        own = {key: value for key, value in declaration.items() if key in _CHAIN_KEYS}
+        return (_chain(own, place),)
+    _check_keys(declaration, _ADAPTER_KEYS, place)
+    tables = declaration["chains"]
+    if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
+        raise InvalidArgument(
+            "is not a list of chains", field=f"{place}.chains", allowed="at least one table"
+        )
+    return tuple(_chain(t, f"{place}.chains[{i}]") for i, t in enumerate(tables))
 
 
 def _chain(table: Any, place: str) -> BlockChain:

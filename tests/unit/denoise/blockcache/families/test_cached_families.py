@@ -6,6 +6,7 @@ Tiny transformers of the real diffusers classes, driven through a few steps as a
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,16 +30,17 @@ from skipstone_denoise.blockcache.cached_transformer import with_block_cache
 from skipstone_denoise.blockcache.families import KNOWN_ADAPTERS, adapter_for
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_denoise.blockcache.state import BlockCacheState
+from skipstone_shared.errors import InvalidArgument
 
-STEPS = 6
-COMPUTED = (0, 1, 4)
-REUSED = (2, 3, 5)
-"""After two warm-up steps, at most two in a row are reused."""
+STEPS = 4
+COMPUTED = (0, 3)
+REUSED = (1, 2)
+"""After one warm-up step, at most two in a row are reused."""
 
 FAMILIES: dict[str, TinyFamily] = {**PICTURE_FAMILIES, **VIDEO_FAMILIES}
 CASES: dict[str, TinyFamily] = {**FAMILIES, **PICTURE_VARIANTS, **VIDEO_VARIANTS}
 
-EXACT = DBCacheSettings(bn_compute_blocks=1, max_warmup_steps=2, residual_diff_threshold=0.0)
+EXACT = DBCacheSettings(bn_compute_blocks=1, max_warmup_steps=1, residual_diff_threshold=0.0)
 GENEROUS = dataclasses.replace(EXACT, residual_diff_threshold=1.0, max_continuous_cached_steps=2)
 
 Outputs = dict[tuple[int, str], Tensor]
@@ -131,6 +133,23 @@ def test_a_request_in_a_batch_decides_as_it_would_alone(subject: Subject) -> Non
         expected = torch.cat([alone[0][step], alone[1][step]])
         # Sums over another batch size differ by float noise.
         torch.testing.assert_close(together[step], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_inputs_that_reach_into_the_loop_are_refused(subject: Subject) -> None:
+    mine = with_block_cache(subject.transformer, subject.adapter, BlockCacheState(GENEROUS))
+    inputs = subject.family.inputs([(0, 0)], 0)
+    for name in subject.adapter.refused_inputs:
+        with pytest.raises(InvalidArgument, match=name):
+            mine(**{**inputs, name: [0]})
+
+
+def test_the_names_in_an_adapter_are_names_of_the_model(subject: Subject) -> None:
+    """A name that nothing has would protect from nothing."""
+    inputs = inspect.signature(subject.transformer.forward).parameters
+    assert set(subject.adapter.refused_inputs) <= set(inputs)
+    for chain, blocks in zip(subject.adapter.chains, subject.chains, strict=True):
+        names = {n for block in blocks for n in inspect.signature(block.forward).parameters}
+        assert {*chain.unbatched, *chain.repeated} <= names
 
 
 def run_batch(
