@@ -9,10 +9,10 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e up demo bench
+.PHONY: help setup proto check fix test test-e2e check-traces up demo bench
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## create .venv with everything, exact versions from constraints.txt
 
@@ -47,6 +47,10 @@ test: $(STAMP) ## unit, contract, golden and short end-to-end tests
 
 test-e2e: $(STAMP) ## all end-to-end tests, the long ones too
 	$(PY) -m pytest -q -m "e2e or long"
+
+FILE ?= tests/golden/block_cache_traces.json
+check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
+	@$(PY) -m tests.golden.check_traces "$(FILE)"
 
 up: $(STAMP) ## start all services here; Ctrl-C stops them
 	$(BIN)/skipstone up
