@@ -6,18 +6,20 @@ block lists are its own.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from skipstone_denoise.blockcache.adapters import BlockChain, TransformerAdapter
-from skipstone_denoise.blockcache.chain_pass import Block, ChainPass
-from skipstone_denoise.blockcache.patterns import BlockArguments, Streams
+from skipstone_denoise.blockcache.chain_pass import ChainPass
+from skipstone_denoise.blockcache.families import unwrapped
+from skipstone_denoise.blockcache.input_copies import InputCopies
+from skipstone_denoise.blockcache.own_copy import ArgumentCheck, own_copy, replace_at
+from skipstone_denoise.blockcache.patterns import Block, BlockArguments, Streams
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_denoise.blockcache.state import BlockCacheState
 from skipstone_shared.errors import InvalidArgument
@@ -40,19 +42,39 @@ def with_block_cache(
         name: Name of the transformer in settings and report.
 
     Raises:
-        InvalidArgument: the settings leave it no blocks, or it lacks a list of the adapter.
-        TypeError: it has a hook that replaces its forward method.
+        InvalidArgument: the settings ask for more blocks than there are, or it lacks a list of the
+            adapter.
+        FailedPrecondition: its forward method was replaced by something that can't be followed.
     """
-    original = getattr(transformer, "_orig_mod", transformer)
-    mine = copy.copy(original)
-    mine.__dict__["_compiled_call_impl"] = None
-    branches = _BranchNames(state, adapter.branches)
+    original = unwrapped(transformer)
+    mine = own_copy(original, _refusal(original, adapter))
+    branches = _BranchNames(adapter.branches)
     mine.__dict__["cache_context"] = branches.context
     for chain in adapter.chains:
         label = chain.lists[0] if len(adapter.chains) > 1 else ""
         _replace_blocks(mine, chain, _Cache(state, name, label, branches))
-    _keep_forward(original, mine, adapter)
     return mine
+
+
+def _refusal(transformer: nn.Module, adapter: TransformerAdapter) -> ArgumentCheck | None:
+    """Refuses calls that change the transformer block by block."""
+    if not adapter.refused_inputs:
+        return None
+    names = argument_names(transformer)
+    places = {name: names.index(name) for name in adapter.refused_inputs if name in names}
+
+    def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        for name in adapter.refused_inputs:
+            place = places.get(name, len(args))
+            value = args[place] if place < len(args) else kwargs.get(name)
+            if value is not None and value is not False:
+                raise InvalidArgument(
+                    f"{name} changes {adapter.family} block by block, which can't be cached",
+                    field="params.block_cache",
+                    allowed="preset none for this request",
+                )
+
+    return check
 
 
 def block_lists(transformer: nn.Module, chain: BlockChain) -> list[nn.ModuleList]:
@@ -89,8 +111,7 @@ def _is_block_list(module: nn.Module) -> bool:
 class _BranchNames:
     """Names the guidance branch of every call: as the pipeline says, else by order in the step."""
 
-    def __init__(self, state: BlockCacheState, names: Sequence[str]) -> None:
-        self._state = state
+    def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._context: str | None = None
 
@@ -102,10 +123,6 @@ class _BranchNames:
             yield
         finally:
             self._context = before
-
-    @property
-    def leader(self) -> str:
-        return self._names[0]
 
     def of_call(self, calls: Counter[str | None]) -> str:
         """The branch of a call, given how often each context called in this step."""
@@ -129,30 +146,33 @@ class _Cache:
         self._branches = branches
         self._calls: Counter[str | None] = Counter()
         self._epoch = -1
+        self._leads = True
+        self.copies = InputCopies()
 
     @property
     def settings(self) -> DBCacheSettings:
         return self._state.settings_of(self._transformer)
 
-    def begin(self, chain: BlockChain, names: list[str]) -> tuple[ChainPass, str]:
+    def begin(self, chain: BlockChain, names: list[str]) -> ChainPass:
         """Begins a pass in the branch of the current call."""
         state = self._state
-        if self._epoch != state.epoch:
+        self._leads = self._epoch != state.epoch
+        if self._leads:
             self._epoch = state.epoch
             self._calls.clear()
         branch = self._branches.of_call(self._calls)
         states = state.states_of(self._transformer, self._label, branch)
         step = state.local_step(self._transformer)
-        return ChainPass(state, states, step, chain, names), branch
+        return ChainPass(state, states, step, chain, names, self.copies)
 
-    def decide(self, this: ChainPass, branch: str, start: Streams, front: Streams) -> None:
-        """Decides, shares the difference if asked to, and counts."""
-        leads = not self.settings.share_branch_diff or branch == self._branches.leader
+    def decide(self, this: ChainPass, start: Streams, front: Streams) -> None:
+        """Decides, with the difference that the step's first branch measured if it is shared."""
+        leads = self._leads or not self.settings.share_branch_diff
         this.decide(start.hidden, front, f"{self._transformer}.{self._label}", leads)
 
     def count(self, this: ChainPass, always: int, middle: int) -> None:
         """Counts the blocks of a pass."""
-        requests, computing = max(self._state.sample_groups) + 1, this.computing_requests
+        requests, computing = self._state.sample_groups.requests, this.computing_requests
         self._state.count(
             run=always * requests + middle * computing,
             full=(always + middle) * requests,
@@ -173,25 +193,15 @@ def _replace_blocks(mine: nn.Module, chain: BlockChain, cache: _Cache) -> None:
             allowed=f"a sum of at most {len(blocks)}",
         )
     if not chain.own_arguments:
-        _set_path(mine, chain.lists[0], [_FusedBlocks(blocks, chain, cache)])
+        replace_at(mine, chain.lists[0], [_FusedBlocks(blocks, chain, cache)])
         for path in chain.lists[1:]:
-            _set_path(mine, path, [])
+            replace_at(mine, path, [])
         return
     wrapped = _WrappedBlocks(blocks, chain, cache)
     start = 0
     for path, own in zip(chain.lists, lists, strict=True):
-        _set_path(mine, path, [wrapped.block(start + index) for index in range(len(own))])
+        replace_at(mine, path, [wrapped.block(start + index) for index in range(len(own))])
         start += len(own)
-
-
-def _set_path(module: nn.Module, path: str, value: object) -> None:
-    # Not registered as a submodule: parameters, device moves and the like see the shared blocks.
-    *parents, last = path.split(".")
-    for parent in parents:
-        child = module.__dict__.get(parent) or copy.copy(getattr(module, parent))
-        module.__dict__[parent] = child
-        module = child
-    module.__dict__[last] = value
 
 
 class _FusedBlocks:
@@ -209,9 +219,9 @@ class _FusedBlocks:
         pattern, cache = self._chain.pattern, self._cache
         call = BlockArguments(pattern, args, kwargs)
         start = call.streams
-        this, branch = cache.begin(self._chain, self._names)
-        front = call.run(self._front, start)
-        cache.decide(this, branch, start, front)
+        this = cache.begin(self._chain, self._names)
+        front = cache.copies.run(call, self._front, start)
+        cache.decide(this, start, front)
         if this.computes:
             this.run_middle(call, self._middle)
         streams = call.run(self._back, this.finish())
@@ -230,7 +240,7 @@ class _WrappedBlocks:
         self._names = argument_names(blocks[0])
         self._front_end = settings.fn_compute_blocks
         self._back_start = len(blocks) - settings.bn_compute_blocks
-        self._pass: tuple[ChainPass, str] | None = None
+        self._pass: ChainPass | None = None
         self._start: Streams | None = None
 
     def block(self, index: int) -> Callable[..., Any]:
@@ -243,83 +253,37 @@ class _WrappedBlocks:
         return call_block
 
     def _run(self, index: int, call: BlockArguments) -> Streams:
-        streams = call.streams
+        block, streams = [self._blocks[index]], call.streams
+        if index >= self._back_start:
+            return call.run(block, streams)
         if index == 0:
             self._pass, self._start = self._cache.begin(self._chain, self._names), streams
-        assert self._pass is not None
-        assert self._start is not None
-        this, branch = self._pass
+        this = self._pass
+        assert this is not None
         if index < self._front_end:
-            streams = call.run([self._blocks[index]], streams)
-            if index == self._front_end - 1:
-                self._cache.decide(this, branch, self._start, streams)
-        elif index < self._back_start:
-            if this.computes:
-                this.run_middle(call, [self._blocks[index]])
-        else:
-            return call.run([self._blocks[index]], streams)
+            streams = self._run_front(this, index, call)
+        elif this.computes:
+            this.run_middle(call, block)
         if index == self._back_start - 1:
             streams = this.finish()
             middle = self._back_start - self._front_end
             self._cache.count(this, len(self._blocks) - middle, middle)
+            self._pass = self._start = None
+        return streams
+
+    def _run_front(self, this: ChainPass, index: int, call: BlockArguments) -> Streams:
+        block = [self._blocks[index]]
+        if index == 0:
+            streams = self._cache.copies.run(call, block, call.streams)
+        else:
+            streams = call.run(block, call.streams)
+        if index == self._front_end - 1:
+            assert self._start is not None
+            self._cache.decide(this, self._start, streams)
         return streams
 
 
 def argument_names(block: Block) -> list[str]:
     """Names of a block's positional arguments."""
-    forward = getattr(block, "forward", block)
-    return list(inspect.signature(forward).parameters)
-
-
-def _keep_forward(original: nn.Module, mine: nn.Module, adapter: TransformerAdapter) -> None:
-    """Makes the copy's calls pass the hooks of the original, and checks their arguments.
-
-    accelerate and diffusers put hooks into an attribute `forward` that ends in the original's own
-    method, so the copy would run the original's blocks.
-    """
-    plain = type(original).forward.__get__(mine)
-    hooks = _hooks_of(original)
-    refused = adapter.refused_inputs
-    mine.__dict__.pop("forward", None)
-    if not hooks and not refused:
-        return
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        for name in refused:
-            if kwargs.get(name) is not None:
-                raise InvalidArgument(
-                    f"{name} changes {adapter.family} block by block, which can't be cached",
-                    field="params.block_cache",
-                    allowed="preset none for this request",
-                )
-        # Hooks move weights of the original, which has all of them; the copy shares them.
-        for hook in reversed(hooks):
-            args, kwargs = hook.pre_forward(original, *args, **kwargs)
-        output = plain(*args, **kwargs)
-        for hook in hooks:
-            output = hook.post_forward(original, output)
-        return output
-
-    mine.__dict__["forward"] = forward
-
-
-def _hooks_of(module: nn.Module) -> list[Any]:
-    """Hooks on a module's forward method, innermost first.
-
-    Raises:
-        TypeError: one replaces the method, or its kind is not known.
-    """
-    if "forward" not in module.__dict__:
-        return []
-    hooks = []
-    if (hook := getattr(module, "_hf_hook", None)) is not None:
-        hooks.append(hook)
-    if (registry := getattr(module, "_diffusers_hook", None)) is not None:
-        hooks += [registry.hooks[name] for name in registry._hook_order]
-    replacing = [type(hook).__name__ for hook in hooks if hasattr(hook, "new_forward")]
-    if replacing or not hooks:
-        raise TypeError(
-            f"{type(module).__name__}.forward was replaced "
-            f"({', '.join(replacing) or 'by hand'}), so block caching can't tell what it does"
-        )
-    return hooks
+    block = getattr(block, "_orig_mod", block)
+    return list(inspect.signature(getattr(block, "forward", block)).parameters)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from skipstone_denoise.blockcache.adapters import BlockChain
@@ -16,10 +14,9 @@ from skipstone_denoise.blockcache.dbcache import (
     StepRecord,
     relative_differences,
 )
-from skipstone_denoise.blockcache.patterns import BlockArguments, Streams
+from skipstone_denoise.blockcache.input_copies import InputCopies
+from skipstone_denoise.blockcache.patterns import Block, BlockArguments, Streams, StreamShapes
 from skipstone_denoise.blockcache.state import BlockCacheState
-
-Block = Callable[..., Any]
 
 
 class ChainPass:
@@ -29,6 +26,7 @@ class ChainPass:
         "_cache",
         "_chain",
         "_computing",
+        "_copies",
         "_front",
         "_names",
         "_residual",
@@ -45,6 +43,7 @@ class ChainPass:
         step: int,
         chain: BlockChain,
         names: list[str],
+        copies: InputCopies,
     ) -> None:
         """Begins a pass.
 
@@ -54,12 +53,14 @@ class ChainPass:
             step: The transformer's own step.
             chain: The chain.
             names: Names of the blocks' positional arguments.
+            copies: What is known of the blocks' habits; shared by the passes of a chain.
         """
         self._cache = cache
         self._states = states
         self._step = step
         self._chain = chain
         self._names = names
+        self._copies = copies
         self._front: Streams | None = None
         self._residual: Tensor | None = None
         self._computing: tuple[int, ...] = ()
@@ -84,24 +85,21 @@ class ChainPass:
             front: Streams after them.
             leader_key: Chain under which the first branch's difference is shared.
             is_leader: Whether this is the first branch.
+
+        Raises:
+            ValueError: the batch does not consist of the requests it should.
         """
         self._front = front
         states, cache, hidden = self._states, self._cache, front.hidden
         reasons = [
-            state.rule(self._step, self._of_request(hidden, group))
-            for group, state in enumerate(states)
+            state.rule(self._step, self._shapes_of(group)) for group, state in enumerate(states)
         ]
         diffs = [math.nan] * len(states)
         open_groups = [group for group, reason in enumerate(reasons) if reason is None]
-        shared = None if is_leader else self._shared_diffs(leader_key, open_groups)
         if open_groups:
+            shared = None if is_leader else self._shared_diffs(leader_key, open_groups)
             if shared is None:
-                self._residual = hidden - start
-                measured = [
-                    states[group].measure(self._of_request(self._residual, group))
-                    for group in open_groups
-                ]
-                shared = relative_differences(measured, cache.process_group)
+                shared = self._measure(hidden - start, open_groups)
             for group, diff in zip(open_groups, shared, strict=True):
                 diffs[group] = diff
                 reasons[group] = states[group].judge(diff)
@@ -111,7 +109,8 @@ class ChainPass:
         if self._computing and self._residual is None and states[0].keeps_reference:
             self._residual = hidden - start
         if 0 < len(self._computing) < len(states):
-            self._rows = self._rows_of(self._computing, hidden)
+            self._rows = self._rows_of(self._computing)
+            self._sub = _chosen(front, self._rows)
 
     def run_middle(self, call: BlockArguments, blocks: Sequence[Block]) -> None:
         """Runs middle blocks on the samples of the requests that need them.
@@ -119,39 +118,44 @@ class ChainPass:
         May be called once with all of them or again and again with the next ones.
         """
         assert self._front is not None
-        if self._rows is None:
-            self._sub = call.run(blocks, self._sub or self._front)
-            return
-        if self._sub is None:
-            encoder = self._front.encoder
-            self._sub = Streams(
-                self._front.hidden[self._rows], None if encoder is None else encoder[self._rows]
-            )
-        batch = self._front.hidden.shape[0]
-        chain = self._chain
-        part = call.rows(self._rows, batch, self._names, chain.unbatched, chain.repeated)
-        self._sub = part.run(blocks, self._sub)
+        if self._rows is not None:
+            assert self._sub is not None
+            batch, chain = self._front.hidden.shape[0], self._chain
+            part = call.rows(self._rows, batch, self._names, chain.unbatched, chain.repeated)
+            self._sub = part.run(blocks, self._sub)
+        elif self._sub is None:
+            self._sub = self._copies.run(call, blocks, self._front)
+        else:
+            self._sub = call.run(blocks, self._sub)
 
     def finish(self) -> Streams:
         """Stores what was computed and fills in what was not; the streams after the middle."""
-        front, step, states = self._front, self._step, self._states
+        front, states = self._front, self._states
         assert front is not None
         if not self._computing and len(states) == 1:
-            return states[0].reuse(step, front)
-        if len(states) == 1:
-            middle = self._sub or front
-            states[0].store(
-                step, self._residual if states[0].keeps_reference else None, front, middle
-            )
-            return middle
-        return self._merge(front)
+            return states[0].reuse(self._step, front)
+        self._copies.settle()
+        if len(states) > 1:
+            return self._merge(front)
+        middle = self._sub or front
+        states[0].store(self._step, self._residual, front, middle)
+        return middle
+
+    def _measure(self, residual: Tensor, groups: Sequence[int]) -> list[float]:
+        self._residual = residual
+        if len(self._states) == 1:
+            measured = [self._states[0].measure(residual)]
+        else:
+            measured = [
+                self._states[group].measure(residual[self._rows_of((group,))]) for group in groups
+            ]
+        return relative_differences(measured, self._cache.process_group)
 
     def _note(self, reasons: Sequence[Reason | None], diffs: Sequence[float]) -> None:
         computing = []
         for group, (reason, diff) in enumerate(zip(reasons, diffs, strict=True)):
             assert reason is not None
-            record = StepRecord(self._cache.step_index, reason, diff)
-            self._states[group].record(self._step, record)
+            self._states[group].record(StepRecord(self._cache.step_index, reason, diff))
             if not reason.reuses:
                 computing.append(group)
         self._computing = tuple(computing)
@@ -164,43 +168,51 @@ class ChainPass:
     def _merge(self, front: Streams) -> Streams:
         """Puts the requests of a batch together again, each stored or reused for itself."""
         computed = self._sub or front
-        parts = []
+        if len(self._computing) == len(self._states):
+            whole = computed
+        else:
+            whole = _room(front.hidden.shape[0], computed)
+            if self._rows is not None:
+                _put(whole, self._rows, computed)
         for group, state in enumerate(self._states):
-            rows = self._rows_of((group,), front.hidden)
-            mine = _rows_of_streams(front, rows)
+            rows = self._rows_of((group,))
+            mine = _chosen(front, rows)
             if group not in self._computing:
-                parts.append((rows, state.reuse(self._step, mine)))
+                _put(whole, rows, state.reuse(self._step, mine))
                 continue
-            own = _rows_of_streams(computed, self._positions(rows))
             residual = None if self._residual is None else self._residual[rows]
-            state.store(self._step, residual if state.keeps_reference else None, mine, own)
-            parts.append((rows, own))
-        return _scatter(parts, front.hidden.shape[0])
+            state.store(self._step, residual, mine, _chosen(whole, rows))
+        return whole
 
-    def _positions(self, rows: Tensor) -> Tensor:
-        # Where a request's samples are among those that ran.
-        return rows if self._rows is None else torch.searchsorted(self._rows, rows)
-
-    def _of_request(self, values: Tensor, group: int) -> Tensor:
+    def _shapes_of(self, group: int) -> StreamShapes:
+        assert self._front is not None
+        shapes = self._front.shapes
         if len(self._states) == 1:
-            return values
-        return values[self._rows_of((group,), values)]
+            return shapes
+        hidden, encoder = shapes
+        samples = self._cache.sample_groups.samples_of(group, hidden[0])
+        return (samples, *hidden[1:]), None if encoder is None else (samples, *encoder[1:])
 
-    def _rows_of(self, groups: Sequence[int], values: Tensor) -> Tensor:
-        pattern = self._cache.sample_groups
-        rows = [row for row in range(values.shape[0]) if pattern[row % len(pattern)] in groups]
-        return torch.tensor(rows, device=values.device)
+    def _rows_of(self, groups: tuple[int, ...]) -> Tensor:
+        assert self._front is not None
+        hidden = self._front.hidden
+        return self._cache.sample_groups.rows(groups, hidden.shape[0], hidden.device)
 
 
-def _rows_of_streams(streams: Streams, rows: Tensor) -> Streams:
+def _chosen(streams: Streams, rows: Tensor) -> Streams:
     encoder = streams.encoder
     return Streams(streams.hidden[rows], None if encoder is None else encoder[rows])
 
 
-def _scatter(parts: Sequence[tuple[Tensor, Streams]], batch: int) -> Streams:
-    order = torch.argsort(torch.cat([rows for rows, _ in parts]))
-    if len(order) != batch:
-        raise ValueError(f"{batch} samples, of which {len(order)} belong to a request")
-    hidden = torch.cat([streams.hidden for _, streams in parts])[order]
-    encoders = [streams.encoder for _, streams in parts if streams.encoder is not None]
-    return Streams(hidden, torch.cat(encoders)[order] if len(encoders) == len(parts) else None)
+def _room(batch: int, like: Streams) -> Streams:
+    hidden, encoder = like
+    return Streams(
+        hidden.new_empty((batch, *hidden.shape[1:])),
+        None if encoder is None else encoder.new_empty((batch, *encoder.shape[1:])),
+    )
+
+
+def _put(whole: Streams, rows: Tensor, part: Streams) -> None:
+    whole.hidden[rows] = part.hidden
+    if whole.encoder is not None and part.encoder is not None:
+        whole.encoder[rows] = part.encoder

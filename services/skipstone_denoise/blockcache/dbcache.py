@@ -17,7 +17,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from skipstone_denoise.blockcache.patterns import Streams
+from skipstone_denoise.blockcache.patterns import Streams, StreamShapes
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_denoise.blockcache.taylorseer import Forecaster, make_forecaster
 
@@ -74,10 +74,12 @@ class DBCacheState:
         "_encoder",
         "_hidden",
         "_keeps_reference",
-        "_last_cached_step",
+        "_magnitude",
         "_reference",
         "_run_length",
         "_settings",
+        "_shapes",
+        "_stored_step",
         "_warmup_steps",
         "records",
     )
@@ -91,10 +93,12 @@ class DBCacheState:
             settings.static_mask and settings.steps_mask is not None
         )
         self._reference: Tensor | None = None
+        self._magnitude: Tensor | None = None
         self._hidden: Forecaster | None = None
         self._encoder: Forecaster | None = None
+        self._shapes: StreamShapes | None = None
+        self._stored_step = 0
         self._cached_steps = 0
-        self._last_cached_step = -2
         self._run_length = 0
         self._accumulated_diff = 0.0
         self.records: list[StepRecord] = []
@@ -104,26 +108,26 @@ class DBCacheState:
         """Whether `store` needs the front blocks' residual."""
         return self._keeps_reference
 
-    def rule(self, step: int, hidden: Tensor) -> Reason | None:
+    def rule(self, step: int, shapes: StreamShapes) -> Reason | None:
         """What the rules say before anything is measured; None: the difference decides.
 
         Args:
             step: The transformer's own step.
-            hidden: Hidden states after the front blocks; only their shape matters.
+            shapes: Of the streams after the front blocks; another size inside a request starts over
+                instead of mixing them.
         """
         settings, mask = self._settings, self._settings.steps_mask
         if step in self._warmup_steps:
             return Reason.WARM_UP
         if mask is not None and step < len(mask) and mask[step]:
             return Reason.MASK_COMPUTES
-        if not self._holds(hidden):
+        if shapes != self._shapes:
             return Reason.NOTHING_STORED
         if mask is not None and settings.static_mask:
             return Reason.MASK_REUSES
         if 0 <= settings.max_cached_steps <= self._cached_steps:
             return Reason.MAX_CACHED_STEPS
-        run = self._run_length if self._last_cached_step == step - 1 else 0
-        if 0 <= settings.max_continuous_cached_steps <= run:
+        if 0 <= settings.max_continuous_cached_steps <= self._run_length:
             return Reason.MAX_CONTINUOUS
         limit = settings.max_accumulated_residual_diff
         if limit is not None and self._accumulated_diff >= limit:
@@ -143,7 +147,9 @@ class DBCacheState:
             has too few digits to be compared with a threshold.
         """
         assert self._reference is not None
-        return _sum_of_magnitudes(self._reference - residual), _sum_of_magnitudes(self._reference)
+        if self._magnitude is None:
+            self._magnitude = _sum_of_magnitudes(self._reference)
+        return _sum_of_magnitudes(self._reference - residual), self._magnitude
 
     def judge(self, residual_diff: float) -> Reason:
         """What a measured difference says. Strict, so that NaN computes."""
@@ -154,17 +160,19 @@ class DBCacheState:
         finite = math.isfinite(residual_diff)
         return Reason.NOT_BELOW_THRESHOLD if finite else Reason.NOT_FINITE
 
-    def record(self, step: int, record: StepRecord) -> None:
+    def record(self, record: StepRecord) -> None:
         """Notes a decision."""
         self.records.append(record)
         if record.reason.reuses:
-            run = self._run_length if self._last_cached_step == step - 1 else 0
-            self._run_length = run + 1
-            self._last_cached_step = step
+            self._run_length += 1
             self._cached_steps += 1
+        else:
+            self._run_length = 0
 
     def store(self, step: int, residual: Tensor | None, front: Streams, middle: Streams) -> None:
         """Keeps what a computed step leaves for later ones.
+
+        A step that is run again starts over: there is no difference between it and itself.
 
         Args:
             step: The transformer's own step.
@@ -172,11 +180,13 @@ class DBCacheState:
             front: Streams after the front blocks.
             middle: Streams after the middle blocks.
         """
-        if self._hidden is None or not self._holds(front.hidden):
+        shapes = front.shapes
+        if self._hidden is None or shapes != self._shapes or step <= self._stored_step:
             self._hidden = make_forecaster(self._settings)
             self._encoder = make_forecaster(self._settings)
         assert self._encoder is not None
-        self._reference = residual
+        self._shapes, self._stored_step = shapes, step
+        self._reference, self._magnitude = residual, None
         whole = self._settings.forecast_hidden
         self._hidden.update(step, middle.hidden if whole else middle.hidden - front.hidden)
         if middle.encoder is not None and front.encoder is not None:
@@ -199,18 +209,16 @@ class DBCacheState:
             encoder = value if whole else encoder + value
         return Streams(hidden if whole else front.hidden + hidden, encoder)
 
+    def release(self) -> None:
+        """Lets go of all that is held; the next step is computed."""
+        self._reference = self._magnitude = self._hidden = self._encoder = self._shapes = None
+
     def tensors(self) -> tuple[Tensor, ...]:
         """All that is held, for counting bytes."""
         held: tuple[Tensor, ...] = () if self._reference is None else (self._reference,)
         for forecaster in (self._hidden, self._encoder):
             held += forecaster.tensors() if forecaster is not None else ()
         return held
-
-    def _holds(self, hidden: Tensor) -> bool:
-        # Another size inside a request starts over instead of mixing shapes.
-        if self._hidden is None:
-            return False
-        return self._hidden.tensors()[0].shape == hidden.shape
 
 
 def _sum_of_magnitudes(values: Tensor) -> Tensor:

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+import itertools
+from collections.abc import Callable, Container, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+Block = Callable[..., Any]
+"""A transformer block, or anything called like one."""
 
 HIDDEN_NAMES: Final = ("hidden_states", "x")
 """Names under which blocks take the image stream."""
@@ -63,6 +67,9 @@ class ForwardPattern(Enum):
         return hidden, encoder
 
 
+StreamShapes = tuple[tuple[int, ...], tuple[int, ...] | None]
+
+
 class Streams(NamedTuple):
     """The two streams between blocks.
 
@@ -73,6 +80,11 @@ class Streams(NamedTuple):
 
     hidden: Tensor
     encoder: Tensor | None
+
+    @property
+    def shapes(self) -> StreamShapes:
+        """Shapes of both."""
+        return self.hidden.shape, None if self.encoder is None else self.encoder.shape
 
 
 class BlockArguments:
@@ -99,8 +111,8 @@ class BlockArguments:
         self._hidden_place: int | str = 0 if args else _name_of_hidden(kwargs)
         self._encoder_place: int | str | None = None
         if pattern.takes_encoder:
-            self._encoder_place = 1 if len(args) > 1 else ENCODER_NAME
-            if len(args) <= 1 and ENCODER_NAME not in kwargs:
+            self._encoder_place = ENCODER_NAME if ENCODER_NAME in kwargs else 1
+            if ENCODER_NAME not in kwargs and len(args) < 2:
                 raise TypeError(f"a block of pattern {pattern.value} was called without its text")
 
     @property
@@ -109,7 +121,7 @@ class BlockArguments:
         encoder = None if self._encoder_place is None else self._read(self._encoder_place)
         return Streams(self._read(self._hidden_place), encoder)
 
-    def run(self, blocks: Iterable[Callable[..., Any]], streams: Streams) -> Streams:
+    def run(self, blocks: Sequence[Block], streams: Streams) -> Streams:
         """Runs blocks one after another on the streams, all with these arguments."""
         unpack, args, kwargs = self._pattern.unpack, self._args, self._kwargs
         hidden, encoder = streams
@@ -146,7 +158,9 @@ class BlockArguments:
                 return value[(several[:, None] + index).flatten()]
             return _rows_of(value, index, batch)
 
-        args = tuple(chosen(name, value) for name, value in zip(names, self._args, strict=False))
+        # A block may take more than it names (*args), but not less.
+        named = itertools.zip_longest(names[: len(self._args)], self._args, fillvalue="")
+        args = tuple(chosen(name, value) for name, value in named)
         kwargs = {name: chosen(name, value) for name, value in self._kwargs.items()}
         return type(self)(self._pattern, args, kwargs)
 

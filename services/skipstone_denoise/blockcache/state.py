@@ -10,11 +10,12 @@ from types import MappingProxyType
 from torch import Tensor
 
 from skipstone_denoise.blockcache.dbcache import DBCacheState, StepRecord
+from skipstone_denoise.blockcache.sample_groups import SampleGroups
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_shared.generation import BlockCacheReport, BranchReport
 
-ALL_SAMPLES = (0,)
-"""Every sample of a batch belongs to one request."""
+ONE_REQUEST = (0,)
+"""The layout of a batch whose samples all belong to one request."""
 
 
 class BlockCacheState:
@@ -28,7 +29,7 @@ class BlockCacheState:
         settings: DBCacheSettings | Mapping[str, DBCacheSettings],
         *,
         first_steps: Mapping[str, int] = MappingProxyType({}),
-        sample_groups: Sequence[int] = ALL_SAMPLES,
+        sample_groups: Sequence[int] = ONE_REQUEST,
         process_group: object | None = None,
         report_residual_diffs: bool = False,
     ) -> None:
@@ -37,13 +38,17 @@ class BlockCacheState:
         Args:
             settings: Of every transformer, by its name; or one for all.
             first_steps: By transformer, the absolute step that is its own step 0; absent: 0.
-            sample_groups: Request of each sample of a batch, 0-based, for batches of several
-                requests. Batched guidance repeats it: `(0, 1)` is the layout `[A, B]` and
-                `[A uncond, B uncond, A cond, B cond]`. Each request decides for itself, with both
-                halves of its guidance together.
-            process_group: Ranks of `torch.distributed` that must decide alike, such as those that
-                share a sequence. All of them must make the same calls.
+            sample_groups: Request of each sample of a batch, for batches of several requests, as
+                `SampleGroups` takes it. Each request decides for itself, with both halves of its
+                batched guidance together.
+            process_group: Ranks of `torch.distributed` that must decide alike: those that share a
+                sequence or the weights of one transformer, or run the guidance branches of one
+                request. They must make the same calls with the same settings; then their rules
+                decide alike, and they meet only where a difference has to be measured.
             report_residual_diffs: Whether the report tells the measured differences.
+
+        Raises:
+            ValueError: `sample_groups` is empty or leaves a request out.
         """
         self._settings = settings
         self._first_steps = first_steps
@@ -53,7 +58,7 @@ class BlockCacheState:
         self._block_calls_full = 0
         self._leader_diffs: dict[tuple[str, int], float] = {}
         self._reused_steps: set[int] = set()
-        self.sample_groups = tuple(sample_groups)
+        self.sample_groups = SampleGroups(sample_groups)
         self.process_group = process_group
         self.step_index = 0
         self.epoch = 0
@@ -82,7 +87,7 @@ class BlockCacheState:
         """The states of a branch, one for every request of the batch."""
         name = f"{transformer}.{chain}" if chain else transformer
         states = []
-        for group in range(max(self.sample_groups) + 1):
+        for group in range(self.sample_groups.requests):
             key = (name, branch, group)
             if key not in self._states:
                 self._states[key] = DBCacheState(self.settings_of(transformer))
@@ -124,6 +129,15 @@ class BlockCacheState:
             block_calls_full=self._block_calls_full,
         )
 
+    def release(self) -> None:
+        """Lets go of all tensors; the report stays.
+
+        For the end of the loop: a pipeline may keep its transformer in a local variable while it
+        decodes (Wan does), and that transformer refers to this state.
+        """
+        for state in self._states.values():
+            state.release()
+
     def tensors(self) -> Iterator[Tensor]:
         """All that is held between steps."""
         return itertools.chain.from_iterable(state.tensors() for state in self._states.values())
@@ -131,7 +145,7 @@ class BlockCacheState:
     def _branch_report(
         self, transformer: str, branch: str, group: int, records: list[StepRecord]
     ) -> BranchReport:
-        several = max(self.sample_groups) > 0
+        several = self.sample_groups.requests > 1
         return BranchReport(
             transformer=transformer,
             branch=f"{branch}, request {group}" if several else branch,
