@@ -59,7 +59,7 @@ class _BlockCachePresetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Bloc
     BLOCK_CACHE_PRESET_UNSPECIFIED: _BlockCachePreset.ValueType  # 0
     """No preset: unset fields take the defaults stated at each field; all unset means off."""
     BLOCK_CACHE_PRESET_NONE: _BlockCachePreset.ValueType  # 1
-    """Block caching off."""
+    """Block caching off, whatever else is set."""
     BLOCK_CACHE_PRESET_QUALITY: _BlockCachePreset.ValueType  # 2
     """Hard to tell from the full run."""
     BLOCK_CACHE_PRESET_BALANCED: _BlockCachePreset.ValueType  # 3
@@ -73,7 +73,7 @@ class BlockCachePreset(_BlockCachePreset, metaclass=_BlockCachePresetEnumTypeWra
 BLOCK_CACHE_PRESET_UNSPECIFIED: BlockCachePreset.ValueType  # 0
 """No preset: unset fields take the defaults stated at each field; all unset means off."""
 BLOCK_CACHE_PRESET_NONE: BlockCachePreset.ValueType  # 1
-"""Block caching off."""
+"""Block caching off, whatever else is set."""
 BLOCK_CACHE_PRESET_QUALITY: BlockCachePreset.ValueType  # 2
 """Hard to tell from the full run."""
 BLOCK_CACHE_PRESET_BALANCED: BlockCachePreset.ValueType  # 3
@@ -153,7 +153,9 @@ class _ScmMaskSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScmMask
     SCM_MASK_SOURCE_OWN: _ScmMaskSource.ValueType  # 1
     """Skipstone's rule: any total, longest reused run capped, last step computed."""
     SCM_MASK_SOURCE_COMPAT: _ScmMaskSource.ValueType  # 2
-    """The masks cache-dit makes, where it makes one."""
+    """The masks cache-dit makes, where it makes one: for 4, 6 and at least 8 steps. As wherever it is
+    used, those of a dual model are made for the steps of each transformer.
+    """
 
 class ScmMaskSource(_ScmMaskSource, metaclass=_ScmMaskSourceEnumTypeWrapper):
     """Which rule makes a named mask for a number of steps."""
@@ -163,7 +165,9 @@ SCM_MASK_SOURCE_UNSPECIFIED: ScmMaskSource.ValueType  # 0
 SCM_MASK_SOURCE_OWN: ScmMaskSource.ValueType  # 1
 """Skipstone's rule: any total, longest reused run capped, last step computed."""
 SCM_MASK_SOURCE_COMPAT: ScmMaskSource.ValueType  # 2
-"""The masks cache-dit makes, where it makes one."""
+"""The masks cache-dit makes, where it makes one: for 4, 6 and at least 8 steps. As wherever it is
+used, those of a dual model are made for the steps of each transformer.
+"""
 Global___ScmMaskSource: _TypeAlias = ScmMaskSource  # noqa: Y015
 
 class _TaylorSeerCacheType:
@@ -417,11 +421,15 @@ class BlockCacheConfig(_message.Message):
     taylorseer_order: _builtins.int
     """Order of the forecast, 1 or 2. Default 1."""
     scm_steps_mask_policy: Global___ScmMaskPolicy.ValueType
-    """Step mask. Default none."""
+    """Step mask, made for the whole schedule; a dual model's transformers take their parts of it.
+    Default none.
+    """
     scm_steps_policy: Global___ScmStepsPolicy.ValueType
     """What a mask's reusable steps do. Default dynamic."""
     enable_divided_difference: _builtins.bool
-    """Divided-difference variant of the forecast, exact for unevenly spaced steps. Default false."""
+    """Divided-difference variant of the forecast, exact for unevenly spaced steps. Turns the forecast
+    on by itself; refused beside enable_taylorseer false. Default false.
+    """
     report_residual_diffs: _builtins.bool
     """Return the measured residual difference of every step in the report. Default false."""
     scm_mask_source: Global___ScmMaskSource.ValueType
@@ -448,8 +456,10 @@ class BlockCacheConfig(_message.Message):
 
     @_builtins.property
     def secondary(self) -> Global___BlockCacheConfig:
-        """Settings of the second transformer of a dual model (Wan2.2's low-noise expert). Unset: the same
-        as for the first. Its own secondary must be unset.
+        """Settings of the second transformer of a dual model (Wan2.2's low-noise expert). What it leaves
+        unset is as for the first, or as in its own preset; with preset none the second transformer is
+        not cached. A mask that it sets is for the steps of the second transformer alone. Refused for
+        models with one transformer. Its own secondary must be unset.
         """
 
     def __init__(
@@ -545,6 +555,7 @@ class BlockCacheReport(_message.Message):
     BRANCHES_FIELD_NUMBER: _builtins.int
     BLOCK_CALLS_FIELD_NUMBER: _builtins.int
     BLOCK_CALLS_FULL_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     block_calls: _builtins.int
     """Blocks really run over all steps and branches."""
     block_calls_full: _builtins.int
@@ -553,16 +564,21 @@ class BlockCacheReport(_message.Message):
     def branches(self) -> _containers.RepeatedCompositeFieldContainer[Global___BranchReport]:
         """One record for every transformer and guidance branch."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was set and has no effect, each a sentence that says what to change."""
+
     def __init__(
         self,
         *,
         branches: _abc.Iterable[Global___BranchReport] | None = ...,
         block_calls: _builtins.int = ...,
         block_calls_full: _builtins.int = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_calls", b"block_calls", "block_calls_full", b"block_calls_full", "branches", b"branches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_calls", b"block_calls", "block_calls_full", b"block_calls_full", "branches", b"branches", "notes", b"notes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -603,7 +619,9 @@ class BranchReport(_message.Message):
     transformer: _builtins.str
     """Transformer, for example "transformer" or "transformer_2"."""
     branch: _builtins.str
-    """Guidance branch: "cond", "uncond" or "batched"."""
+    """Guidance branch: "cond", "uncond", "cond_uncond" where both are one batch, or as the pipeline
+    calls it.
+    """
     @_builtins.property
     def computed_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Absolute step indices that were computed in full."""
