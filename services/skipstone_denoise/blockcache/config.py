@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from skipstone_denoise.blockcache.presets import overridden, sets_mask, with_preset
 from skipstone_denoise.blockcache.setting_rules import (
@@ -108,6 +109,12 @@ class _Part:
         return _PREFIX + name
 
 
+def asks_for_caching(config: BlockCacheConfig | None) -> TypeGuard[BlockCacheConfig]:
+    """Whether settings turn block caching on, whatever the model."""
+    off = config is None or config == _DEFAULTS or config.preset is BlockCachePreset.NONE
+    return not off
+
+
 def resolve_block_cache(
     config: BlockCacheConfig | None, model: ModelFacts
 ) -> BlockCachePlan | None:
@@ -134,7 +141,7 @@ def resolve_block_cache(
         InvalidArgument: a value that is impossible for this model and number of steps; names the
             field, what is allowed and what to do.
     """
-    if config is None or config == _DEFAULTS or config.preset is BlockCachePreset.NONE:
+    if not asks_for_caching(config):
         return None
     parts = _parts(config, model)
     notes: list[str] = []
@@ -145,7 +152,7 @@ def resolve_block_cache(
         first_steps={part.name: part.first_step for part in parts},
         report_residual_diffs=config.report_residual_diffs
         or (secondary is not None and secondary.report_residual_diffs),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 

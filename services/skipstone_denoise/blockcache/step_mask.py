@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import ScmMaskPolicy
@@ -56,26 +55,6 @@ COMPAT_MISSING = (1, 2, 3, 5, 7)
 """Numbers of steps for which cache-dit makes no mask."""
 
 
-def compute_share(policy: ScmMaskPolicy) -> Fraction:
-    """Share of the steps that a named mask computes, 0 to 1.
-
-    Raises:
-        InvalidArgument: the policy names no mask.
-    """
-    return Fraction(sum(_base_bins(policy)[0]), BASE_STEPS)
-
-
-def longest_reused_run(policy: ScmMaskPolicy) -> int:
-    """Most steps that `own_mask` lets be reused in a row: the longest run at 28 steps.
-
-    3 for slow and medium, 5 for fast, 7 for ultra.
-
-    Raises:
-        InvalidArgument: the policy names no mask.
-    """
-    return max(_base_bins(policy)[1])
-
-
 def own_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
     """The mask of a policy for any number of steps, by Skipstone's rule.
 
@@ -83,10 +62,10 @@ def own_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
     then each reusable run and the computed run behind it are one stretch of even density. A
     step is computed where the integral of the density passes a whole number, with the phase that
     puts the last one on the last step. So for every total the share of computed steps is the
-    policy's, rounded up; the same share of the first steps is computed in full; and no more than
-    `longest_reused_run` steps are reused in a row, because no density is below one computed step
-    in that many and one. At 28 steps fast and ultra are cache-dit's masks, while slow and medium
-    spread the same number of computed steps more evenly.
+    policy's, rounded up; the same share of the first steps is computed in full; and no more steps
+    are reused in a row than at 28 steps (slow and medium 3, fast 5, ultra 7), because the lowest
+    density is one computed step in that many and one. At 28 steps fast and ultra are cache-dit's
+    masks, while slow and medium spread the same number of computed steps more evenly.
 
     First and last step are always computed, which is more than the share for 2 and 3 steps.
 

@@ -414,8 +414,9 @@ def test_settings_that_can_reuse_carry_no_notes() -> None:
     assert resolved(residual_diff_threshold=0.0, **static).notes == ()
 
 
-def test_a_static_policy_without_a_mask_says_that_it_has_no_effect() -> None:
-    (note,) = resolved(scm_steps_policy=ScmStepsPolicy.STATIC).notes
+@pytest.mark.parametrize("model", [SINGLE, DUAL], ids=["single", "dual"])
+def test_a_static_policy_without_a_mask_says_once_that_it_has_no_effect(model: ModelFacts) -> None:
+    (note,) = resolved(model, scm_steps_policy=ScmStepsPolicy.STATIC).notes
     assert "no effect without a step mask" in note
 
 

@@ -14,8 +14,6 @@ from skipstone_denoise.blockcache.step_mask import (
     BASE_STEPS,
     COMPAT_MISSING,
     compat_mask,
-    compute_share,
-    longest_reused_run,
     mask_from_bins,
     own_mask,
     split_mask,
@@ -25,6 +23,9 @@ from skipstone_shared.generation import ScmMaskPolicy
 
 NAMED = [policy for policy in ScmMaskPolicy if policy is not ScmMaskPolicy.NONE]
 RECORDED = json.loads(Path(__file__).with_name("cache_dit_masks.json").read_text())["masks"]
+
+COMPUTED_AT_28 = {"slow": 18, "medium": 15, "fast": 11, "ultra": 8}
+LONGEST_REUSED = {"slow": 3, "medium": 3, "fast": 5, "ultra": 7}
 
 policies = st.sampled_from(NAMED)
 totals = st.integers(min_value=1, max_value=500)
@@ -89,7 +90,9 @@ def test_own_masks_compute_the_policys_share_within_one_step(
     mask = own_mask(policy, total)
     assert len(mask) == total
     # With 2 or 3 steps the first and the last alone may be more than the share.
-    assert abs(sum(mask) - compute_share(policy) * total) <= (1 if total > 3 else 1.5)
+    assert abs(sum(mask) - COMPUTED_AT_28[policy.value] * total / BASE_STEPS) <= (
+        1 if total > 3 else 1.5
+    )
 
 
 @given(policies, totals)
@@ -101,7 +104,8 @@ def test_own_masks_compute_the_first_and_the_last_step(policy: ScmMaskPolicy, to
 
 @given(policies, totals)
 def test_own_masks_cap_the_longest_reused_run(policy: ScmMaskPolicy, total: int) -> None:
-    assert max(reused_runs(own_mask(policy, total)), default=0) <= longest_reused_run(policy)
+    longest = max(reused_runs(own_mask(policy, total)), default=0)
+    assert longest <= LONGEST_REUSED[policy.value]
 
 
 @given(policies, totals)
@@ -118,23 +122,13 @@ def test_own_masks_are_denser_in_the_first_half(policy: ScmMaskPolicy, total: in
     assert sum(mask[: total // 2]) > sum(mask[-(total // 2) :])
 
 
-@pytest.mark.parametrize(
-    ("policy", "share", "longest"),
-    [
-        (ScmMaskPolicy.SLOW, 18, 3),
-        (ScmMaskPolicy.MEDIUM, 15, 3),
-        (ScmMaskPolicy.FAST, 11, 5),
-        (ScmMaskPolicy.ULTRA, 8, 7),
-    ],
-)
-def test_own_masks_keep_the_policys_counts_at_28_steps(
-    policy: ScmMaskPolicy, share: int, longest: int
-) -> None:
-    mask = own_mask(policy, BASE_STEPS)
-    assert sum(mask) == share
-    assert longest_reused_run(policy) == longest
+@pytest.mark.parametrize("policy", NAMED)
+def test_own_masks_keep_the_policys_counts_at_28_steps(policy: ScmMaskPolicy) -> None:
+    own, compat = own_mask(policy, BASE_STEPS), compat_mask(policy, BASE_STEPS)
+    assert sum(own) == sum(compat) == COMPUTED_AT_28[policy.value]
+    assert max(reused_runs(compat)) == LONGEST_REUSED[policy.value]
     if policy in (ScmMaskPolicy.FAST, ScmMaskPolicy.ULTRA):
-        assert mask == compat_mask(policy, BASE_STEPS)
+        assert own == compat
 
 
 @pytest.mark.parametrize(
