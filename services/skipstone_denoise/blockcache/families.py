@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ def adapter_for(
 ) -> TransformerAdapter:
     """The adapter of a transformer, by the name of its class or of a class it derives from.
 
+    A class that derives from a known one counts as known if it has not replaced `forward`.
+
     Args:
         transformer: A denoiser of a pipeline, maybe wrapped by `torch.compile`.
         declared: Adapters of the configuration; they come before the known ones.
@@ -37,14 +40,23 @@ def adapter_for(
             adapter names. Running without caching would be slower than what the caller counts on.
     """
     module = unwrapped(transformer)
-    names = [cls.__name__ for cls in type(module).__mro__]
-    for adapters in (tuple(declared), KNOWN_ADAPTERS):
-        by_class = {adapter.transformer_class: adapter for adapter in adapters}
-        for name in names:
-            if name in by_class:
-                _check_lists(module, by_class[name])
-                return by_class[name]
-    raise InvalidArgument(_how_to_declare(module), field=_REQUEST_FIELD)
+    classes = type(module).__mro__
+    adapter = _adapter_of(classes, declared)
+    if adapter is None:
+        # A class with a loop of its own may call its blocks in another way.
+        same_loop = [c for c in classes if getattr(c, "forward", None) is type(module).forward]
+        adapter = _adapter_of(same_loop, KNOWN_ADAPTERS)
+    if adapter is None:
+        raise InvalidArgument(_how_to_declare(module), field=_REQUEST_FIELD)
+    _check_lists(module, adapter)
+    return adapter
+
+
+def _adapter_of(
+    classes: Iterable[type], adapters: Iterable[TransformerAdapter]
+) -> TransformerAdapter | None:
+    by_class = {adapter.transformer_class: adapter for adapter in adapters}
+    return next((by_class[c.__name__] for c in classes if c.__name__ in by_class), None)
 
 
 def unwrapped(transformer: nn.Module) -> nn.Module:
@@ -162,7 +174,7 @@ def _check_lists(module: nn.Module, adapter: TransformerAdapter) -> None:
                 raise InvalidArgument(
                     f"the adapter of {adapter.transformer_class} names the block list {path}, "
                     f"which {problem} in this {type(module).__name__}; its lists are "
-                    f"{_lists_of(module)}",
+                    f"{_described(_lists_of(module))}",
                     field=_REQUEST_FIELD,
                 )
 
@@ -174,22 +186,38 @@ def _at(module: nn.Module, path: str) -> Any:
     return found
 
 
-def _lists_of(module: nn.Module) -> str:
-    lists = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
-    # Lists inside a block are not what a declaration would name.
-    outer = [f"{n} ({len(m)} blocks)" for n, m in lists if not any(c.isdigit() for c in n)]
-    return ", ".join(outer) or "none"
+def _lists_of(module: nn.Module) -> dict[str, int]:
+    """Block lists by name, with their lengths; what is inside a block is not what one declares."""
+    return {
+        name: len(found)
+        for name, found in module.named_modules()
+        if isinstance(found, nn.ModuleList) and len(found) and not re.search(r"\.\d+\.", name)
+    }
+
+
+def _described(lists: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count} blocks)" for name, count in lists.items()) or "none"
 
 
 def _how_to_declare(module: nn.Module) -> str:
     name = type(module).__name__
     families = ", ".join(adapter.family for adapter in KNOWN_ADAPTERS)
+    lists = _lists_of(module)
+    largest = max(lists, key=lists.__getitem__, default="transformer_blocks")
+    known = _adapter_of(type(module).__mro__, KNOWN_ADAPTERS)
+    why = (
+        f"it replaces the forward method of {known.transformer_class}"
+        if known
+        else f"it is none of the known families ({families})"
+    )
     return f"""\
-cannot cache the blocks of {name}: it is none of the known families ({families}).
-Its block lists are: {_lists_of(module)}.
+cannot cache the blocks of {name}: {why}.
+Its block lists are: {_described(lists)}.
 Declare how its blocks run in the configuration file of the denoise service:
     [denoise.{_SETTING}.{name}]
-    lists = ["transformer_blocks"]  # attributes; several lists if they run on as one chain
-    pattern = "(h,e)->(h,e)"        # what a block takes and returns, h image stream, e text stream:
-                                    # {", ".join(_PATTERNS)}
-    own_arguments = false           # true if the loop gives every block its own arguments"""
+    # Attributes; several lists where they run on as one chain.
+    lists = ["{largest}"]
+    # What a block takes and returns, h the image stream, e the text stream; one of
+    # {", ".join(_PATTERNS)}
+    pattern = "(h,e)->(h,e)"
+    own_arguments = false  # true if the loop gives every block its own arguments"""

@@ -60,6 +60,16 @@ def test_a_class_that_derives_from_a_known_one_is_cached_like_it() -> None:
     assert adapter_for(transformer).family == "Wan 2.1 and 2.2"
 
 
+def test_a_class_that_replaces_the_loop_of_a_known_one_must_be_declared() -> None:
+    transformer = WAN.transformer()
+    own_loop = {"forward": lambda self, hidden_states: hidden_states}
+    transformer.__class__ = type("MyWan", (type(transformer),), own_loop)
+    with pytest.raises(InvalidArgument, match=r"forward method of Wan.*(\n.*)*adapters\.MyWan"):
+        adapter_for(transformer)
+    own = declared("WanTransformer3DModel", lists=["blocks"])
+    assert adapter_for(transformer, [own]) is own
+
+
 def test_a_transformer_compiled_as_a_whole_is_still_known() -> None:
     assert adapter_for(torch.compile(COGVIEW4.transformer())).family == "CogView4"
 
@@ -94,7 +104,7 @@ def test_the_declaration_in_that_error_can_be_used_as_it_is() -> None:
 
     table = tomllib.loads(example)["denoise"]["block_adapters"]
     adapter = adapter_from_declaration("NewTransformer", table["NewTransformer"])
-    assert adapter.chains == (BlockChain(("transformer_blocks",), ForwardPattern.HE_HE),)
+    assert adapter.chains == (BlockChain(("layers",), ForwardPattern.HE_HE),)
 
 
 @pytest.mark.parametrize(
