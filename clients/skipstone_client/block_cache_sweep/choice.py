@@ -30,16 +30,23 @@ class Choice:
 def choose(
     cached: Sequence[Measured], fewer_steps: Sequence[Measured], least_psnr_db: float
 ) -> Choice:
-    """The cheapest of both that reach a PSNR."""
+    """The cheapest of both that reach a PSNR; a setting that reuses nothing is no choice."""
     return Choice(
-        least_psnr_db, _cheapest(cached, least_psnr_db), _cheapest(fewer_steps, least_psnr_db)
+        least_psnr_db,
+        _cheapest([row for row in cached if row.reused_steps], least_psnr_db),
+        _cheapest(fewer_steps, least_psnr_db),
     )
 
 
 def pareto_front(rows: Sequence[Measured]) -> list[Measured]:
-    """The rows that no other beats in share of block calls and in PSNR, fewest calls first."""
+    """The rows that no other beats in share of block calls and in PSNR, fewest calls first.
+
+    Without those that reuse nothing: they are the full run again.
+    """
     front: list[Measured] = []
-    for row in sorted(rows, key=lambda row: (row.share, -row.drift.psnr_db)):
+    for row in sorted(
+        (row for row in rows if row.reused_steps), key=lambda row: (row.share, -row.drift.psnr_db)
+    ):
         if not front or row.drift.psnr_db > front[-1].drift.psnr_db:
             front.append(row)
     return front

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from skipstone_client.block_cache_sweep.tables import percent, psnr_text
 from skipstone_shared.generation import Artifact
 
 _CELL = 192
-_CAPTION = 46
+_CAPTION = 48
+_CAPTION_LINES = 3
 _GAP = 10
 _FONT_SIZE = 12
 _COLUMNS = 6
@@ -34,12 +35,16 @@ def draw_contact_sheet(path: Path, rows: Sequence[Measured]) -> None:
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(_FONT_SIZE)
+
+    def fits(text: str) -> bool:
+        return draw.textlength(text, font=font) <= _CELL
+
     for index, row in enumerate(rows):
         x, y = _GAP + index % columns * width, _GAP + index // columns * height
         sheet.paste(_thumbnail(row.artifact), (x, y))
-        for line, text in enumerate(_caption(index + 1, row)):
-            shown = _fitting(text, lambda part: draw.textlength(part, font=font) <= _CELL)
-            draw.text((x, y + _CELL + 2 + line * 14), shown, fill="black", font=font)
+        caption = [_figures(index + 1, row), *_wrapped(row.setting.label, fits)]
+        text = "\n".join(caption[:_CAPTION_LINES])
+        draw.multiline_text((x, y + _CELL + 2), text, fill="black", font=font, spacing=2)
     sheet.save(path, "PNG")
 
 
@@ -54,18 +59,21 @@ def _thumbnail(artifact: Artifact) -> Any:
     return picture.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS)
 
 
-def _caption(number: int, row: Measured) -> tuple[str, str, str]:
-    label, comma, rest = row.setting.label.partition(", ")
-    return (
-        f"{number}  {percent(row.share)}  {psnr_text(row.drift.psnr_db)}",
-        label + comma.rstrip(),
-        rest,
-    )
+def _figures(number: int, row: Measured) -> str:
+    return f"{number}  {percent(row.share)}  {psnr_text(row.drift.psnr_db)}"
 
 
-def _fitting(text: str, fits: Any) -> str:
-    if fits(text):
-        return text
-    while text and not fits(text + "…"):
-        text = text[:-1]
-    return text + "…"
+def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Breaks a text into lines at its spaces, or inside what is too long for a line."""
+    lines = [""]
+    for word in text.split(" "):
+        while not fits(word):
+            end = next(end for end in range(len(word), 0, -1) if fits(word[:end]))
+            lines.append(word[:end])
+            word = word[end:]
+        longer = f"{lines[-1]} {word}".lstrip()
+        if fits(longer):
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return [line for line in lines if line]

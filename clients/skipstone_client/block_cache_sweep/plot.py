@@ -44,6 +44,7 @@ def draw_plot(path: Path, rows: Sequence[Measured], front: Sequence[Measured], t
     for bar in _BARS_DB:
         left.axhline(bar, color="#999999", linewidth=0.8, linestyle=":")
     _draw(right, rows, front, lambda row: row.drift.rel_l1, "relative L1 difference")
+    right.sharex(left)
     left.legend(frameon=False, fontsize=9)
     figure.suptitle(title, fontsize=11)
     bottom = key_inches / figure.get_figheight()

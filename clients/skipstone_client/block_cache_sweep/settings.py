@@ -103,7 +103,7 @@ class Grid:
             _axis("max_continuous_cached_steps", self.max_continuous),
             _axis("residual_diff_threshold", self.thresholds),
         ]
-        found: dict[str, Setting] = {}
+        found: dict[str, Mapping[str, Any]] = {}
         for parts in itertools.product(*axes):
             options: dict[str, Any] = {}
             for part in parts:
@@ -111,9 +111,10 @@ class Grid:
             if options.get("scm_steps_policy") == "static":
                 # What differs in the threshold alone is then the same setting.
                 options.pop("residual_diff_threshold", None)
-            setting = _from_options({name: options[name] for name in _ORDER if name in options})
-            found.setdefault(setting.text, setting)
-        return list(found.values())
+            ordered = {name: options[name] for name in _ORDER if name in options}
+            found.setdefault(_as_text(ordered), ordered)
+        varied = _varied(list(found.values()))
+        return [from_text(text, _label(options, varied)) for text, options in found.items()]
 
 
 def full_run() -> Setting:
@@ -159,8 +160,14 @@ def from_text(text: str, label: str = "") -> Setting:
     return Setting(Kind.BLOCK_CACHE, label or text, block_cache_from_text(text), text)
 
 
-def _from_options(options: Mapping[str, Any]) -> Setting:
-    return from_text(json.dumps(options, separators=(",", ":")), _label(options))
+def _as_text(options: Mapping[str, Any]) -> str:
+    return json.dumps(options, separators=(",", ":"))
+
+
+def _varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Options in which settings differ; what all have in common need not be in their names."""
+    varied = [name for name in _ORDER if len({options.get(name) for options in settings}) > 1]
+    return varied or list(_ORDER)
 
 
 def _axis(name: str, values: Sequence[float]) -> list[dict[str, Any]]:
@@ -185,11 +192,13 @@ def _mask_options(mask: str) -> dict[str, Any]:
     }
 
 
-def _label(options: Mapping[str, Any]) -> str:
-    words = [f"{_LABELS[name]} {value}" for name, value in options.items() if name in _LABELS]
+def _label(options: Mapping[str, Any], varied: Sequence[str]) -> str:
+    words = [
+        f"{_LABELS[name]} {options[name]}" for name in _LABELS if name in options and name in varied
+    ]
     if options.get("scm_steps_policy") == "static":
         words.append("static")
     if "taylorseer_order" in options:
         is_exact = options.get("enable_divided_difference")
         words.append(f"{'divided' if is_exact else 'taylor'} {options['taylorseer_order']}")
-    return ", ".join(words)
+    return ", ".join(words) or "defaults"

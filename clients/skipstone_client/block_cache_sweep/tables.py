@@ -108,9 +108,17 @@ def screen_table(rows: Sequence[Measured], front: Sequence[Measured]) -> Table:
     return table
 
 
+def refusal_lines(refused: Sequence[Refused]) -> list[str]:
+    """What could not be run and why, one line for every reason."""
+    labels: dict[str, list[str]] = {}
+    for one in refused:
+        labels.setdefault(one.reason, []).append(one.setting.label)
+    return [f"left out: {'; '.join(names)}: {reason}" for reason, names in labels.items()]
+
+
 def choice_lines(choice: Choice) -> list[str]:
     """What to take, ready to paste, and what plain fewer steps would do."""
-    bar, row = f"{choice.least_psnr_db:g} dB", choice.setting
+    bar, row, plainly = f"{choice.least_psnr_db:g} dB", choice.setting, choice.fewer_steps
     if row is None:
         lines = [f"at least {bar}: no setting of this sweep"]
     else:
@@ -119,15 +127,12 @@ def choice_lines(choice: Choice) -> list[str]:
             f"{psnr_text(row.drift.psnr_db)}",
             f"  --cache-config {shlex.quote(row.setting.text)}",
         ]
-    plainly = choice.fewer_steps
     if plainly is None:
-        rival = "no plain run of fewer steps is as close"
-    else:
-        rival = (
-            f"plainly fewer steps: {plainly.setting.label}, {percent(plainly.share)} at "
-            f"{psnr_text(plainly.drift.psnr_db)}"
-        )
-    return [*lines, f"  {rival}"]
+        return [*lines, "  no plain run of fewer steps is as close"]
+    cost = f"plainly {plainly.setting.label}: {percent(plainly.share)} at "
+    cost += psnr_text(plainly.drift.psnr_db)
+    is_cheaper = row is not None and plainly.share <= row.share
+    return [*lines, f"  {cost}{', which is cheaper' if is_cheaper else ''}"]
 
 
 def percent(share: float) -> str:
