@@ -21,6 +21,11 @@ from rich.progress import (
 from rich.text import Text
 
 from skipstone_client._orchestrator_requests import ResultBuilder
+from skipstone_client.cli_block_cache import (
+    BlockCacheOption,
+    block_cache_config,
+    block_cache_facts,
+)
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
     EXIT_BAD_INPUT,
@@ -39,12 +44,7 @@ from skipstone_client.cli_output import (
     stdout,
 )
 from skipstone_client.orchestrator import OrchestratorClient
-from skipstone_shared.generation import (
-    BlockCacheConfig,
-    BlockCachePreset,
-    GenerationParams,
-    StepProgress,
-)
+from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.orchestration import (
     CacheMode,
     CacheOptions,
@@ -84,9 +84,7 @@ def generate(
     reproducible: Annotated[
         bool, typer.Option("--reproducible", help="Only what a full run gives: exact hit or miss.")
     ] = False,
-    block_cache: Annotated[
-        BlockCachePreset | None, typer.Option(help="Reuse of blocks inside the request.")
-    ] = None,
+    block_cache: BlockCacheOption = None,
     namespace: NamespaceOption = "",
     target: TargetOption = DEFAULT_TARGET,
     timeout: TimeoutOption = 600.0,
@@ -106,7 +104,7 @@ def generate(
         width=width,
         num_frames=num_frames,
         seed=seed,
-        block_cache=BlockCacheConfig(preset=block_cache) if block_cache else None,
+        block_cache=block_cache_config(block_cache),
     )
     cache = CacheOptions(
         mode=cache_mode,
@@ -200,7 +198,7 @@ def provenance_facts(provenance: Provenance) -> dict[str, str | Text]:
         "steps": _steps_text(provenance),
         "donor": _donor_text(provenance),
         "similarity": _scores_text(provenance),
-        "block cache": _block_cache_text(provenance),
+        **block_cache_facts(provenance.block_cache),
         "times": ", ".join(stages),
         "cache mode": provenance.cache_mode.value,
         "saved as": provenance.saved_entry_id,
@@ -244,17 +242,6 @@ def _scores_text(provenance: Provenance) -> str:
     if provenance.rerank_score is not None:
         scores.append(f"gate {provenance.rerank_score:.3f}")
     return ", ".join(scores)
-
-
-def _block_cache_text(provenance: Provenance) -> str:
-    report = provenance.block_cache
-    if report is None:
-        return ""
-    saved = report.block_calls_full - report.block_calls
-    return (
-        f"{report.block_calls} of {report.block_calls_full} block calls run, "
-        f"{share_text(saved, report.block_calls_full)} saved"
-    )
 
 
 def _fallback_text(fallback: Fallback) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -59,7 +59,7 @@ def errors_in_one_line() -> Iterator[None]:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def fail(message: str, code: int = EXIT_FAILED) -> None:
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """Prints one line on stderr and ends the program."""
     sys.stderr.write(f"skipstone: {' '.join(message.split())}\n")
     raise typer.Exit(code)

@@ -99,7 +99,6 @@ def up(
         )
     except ClusterError as error:
         fail(str(error), EXIT_BAD_INPUT)
-        return
     _run(cluster, view)
 
 

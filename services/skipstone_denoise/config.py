@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from skipstone_shared.block_cache_json import block_cache_from_text
 from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.generation import BlockCacheConfig
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 
 _SPARE_WORKERS = 4
@@ -78,6 +81,14 @@ class DenoiseSettings(ServiceSettings):
     max_num_frames: int = Field(default=129, ge=1)
     """Largest number of frames of a video model."""
 
+    block_cache: str = ""
+    """Block caching when a request says nothing of it: none, quality, balanced, fast, or the
+    options of cache-dit as JSON, such as {"Fn_compute_blocks": 1}; empty: none."""
+
+    block_adapters: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Where the blocks are of transformers that are not known, by class name: block `lists` and the
+    `pattern` in which they pass the streams on. The README has an example."""
+
     latent_kv_target: str = default_target("latent_kv")
     """gRPC target of the LatentKV service to read from and write to by default; empty: none."""
 
@@ -95,6 +106,21 @@ class DenoiseSettings(ServiceSettings):
 
     snapshot_queue_size: int = Field(default=16, ge=1)
     """Snapshots of one run that may wait to be stored; more are dropped and reported."""
+
+    @field_validator("block_cache")
+    @classmethod
+    def _readable_block_cache(cls, text: str) -> str:
+        try:
+            if text:
+                block_cache_from_text(text)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    @property
+    def default_block_cache(self) -> BlockCacheConfig | None:
+        """What `block_cache` says; None when it says nothing."""
+        return block_cache_from_text(self.block_cache) if self.block_cache else None
 
     @model_validator(mode="after")
     def _enough_workers(self) -> Self:

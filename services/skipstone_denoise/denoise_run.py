@@ -22,6 +22,7 @@ from skipstone_denoise.pipeline_probe import PlaceholderEncoder
 from skipstone_denoise.planning import RunPlan
 from skipstone_denoise.references import reference_arguments
 from skipstone_denoise.resume import StartPoint
+from skipstone_denoise.run_block_cache import RunBlockCache
 from skipstone_denoise.schedule import renoised
 from skipstone_denoise.scheduler_resume import capture_history
 from skipstone_denoise.scheduler_view import SchedulerView
@@ -29,7 +30,7 @@ from skipstone_denoise.snapshots import SnapshotRecorder
 from skipstone_denoise.torch_arrays import to_tensor
 from skipstone_shared.denoise_runs import DenoiseEvent, DenoiseFinished, ResumeKind
 from skipstone_shared.errors import Cancelled, Internal
-from skipstone_shared.generation import StepProgress
+from skipstone_shared.generation import BlockCacheReport, StepProgress
 
 _LOCK_POLL_S = 0.05
 
@@ -103,11 +104,19 @@ class DenoiseRun(CallHooks):
         self._times = _Times()
         self._executed_steps = 0
         self._decoding = False
+        self._block_cache: RunBlockCache | None = None
+        if plan.block_cache is not None and start.kind is not ResumeKind.DECODE:
+            self._block_cache = RunBlockCache(plan.block_cache)
 
     @property
     def executed_steps(self) -> int:
         """Steps that were run so far."""
         return self._executed_steps
+
+    @property
+    def block_cache_report(self) -> BlockCacheReport | None:
+        """What block caching did so far; None when it is off or no step has run."""
+        return self._block_cache.report() if self._block_cache is not None else None
 
     def execute(self, snapshot_wait_s: float) -> DenoiseFinished:
         """Runs to the end.
@@ -136,6 +145,7 @@ class DenoiseRun(CallHooks):
             compatibility_key=self._plan.plan.compatibility_key,
             snapshots=refs,
             snapshot_failures=failures,
+            block_cache=self.block_cache_report,
             denoise_time_s=self._times.loop_ended - self._times.loop_began,
             encode_time_s=self._times.encode_s,
             decode_time_s=decode_ended - self._times.loop_ended,
@@ -174,7 +184,7 @@ class DenoiseRun(CallHooks):
         )
 
     def loop_begins(self, pipeline: Any) -> None:
-        """Notes the time.
+        """Begins block caching and notes the time.
 
         Raises:
             Internal: the pipeline has had a loop before. What leaves the first one would be taken
@@ -183,6 +193,8 @@ class DenoiseRun(CallHooks):
         self._raise_if_cancelled()
         if self._times.loop_ended:
             raise _too_many_steps(pipeline)
+        if self._block_cache is not None:
+            self._block_cache.loop_begins(pipeline, self._start.skip_steps)
         self._times.loop_began = self._times.step_began = self._clock()
 
     def step_done(self, latents: torch.Tensor) -> None:
@@ -197,13 +209,17 @@ class DenoiseRun(CallHooks):
             raise _too_many_steps(self._model.pipeline)
         self._executed_steps += 1
         self._record(step_index + 1, latents)
+        reused = self._block_cache is not None and self._block_cache.step_done(step_index)
         now = self._clock()
-        self._emit(StepProgress(step_index, self._plan.loop_length, now - self._times.step_began))
+        took_s = now - self._times.step_began
+        self._emit(StepProgress(step_index, self._plan.loop_length, took_s, reused))
         self._times.step_began = now
 
     def loop_ended(self) -> None:
-        """Takes the autoencoder, unless nothing is decoded."""
+        """Ends block caching and takes the autoencoder, unless nothing is decoded."""
         self._times.loop_ended = self._clock()
+        if self._block_cache is not None:
+            self._block_cache.loop_ended()
         if self._wants_artifact and not self._decoding:
             self._acquire(self._model.decoder_lock)
             self._decoding = True

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from skipstone_denoise.admission import Admission
-from skipstone_denoise.block_cache_support import BLOCK_CACHE_SUPPORTED
+from skipstone_denoise.block_cache_start import check_default_block_cache, usable_block_caching
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.denoise_run import DenoiseRun, SharedModel
 from skipstone_denoise.engine import never_cancelled
@@ -78,7 +78,11 @@ class DiffusersEngine:
         fingerprint = fingerprint_model(pipeline, settings.model, settings.model_revision)
         self._profile = inspect_model(pipeline, settings, probe)
         self._model = SharedModel(pipeline, self._profile, encode_lock, decoder_lock, placeholder)
-        self._planner = Planner(pipeline, self._profile, fingerprint, probe, self._instance_id)
+        self._block_caching = usable_block_caching(pipeline, settings, self._profile, probe)
+        self._planner = Planner(
+            pipeline, self._profile, fingerprint, probe, self._block_caching, self._instance_id
+        )
+        check_default_block_cache(self._planner, self._profile)
         self._admission = Admission(settings.max_concurrent_requests, settings.max_queued_requests)
         self._donors = DonorReader(
             stores,
@@ -117,7 +121,7 @@ class DiffusersEngine:
             scheduler_resume=scheduler_resume(pipeline.scheduler),
             default_num_frames=profile.default_num_frames,
             max_num_frames=profile.max_num_frames,
-            block_cache_supported=BLOCK_CACHE_SUPPORTED,
+            block_cache_supported=self._block_caching.supported,
             adapters=profile.adapters,
             latent_kv_target=self._settings.latent_kv_target,
         )
@@ -241,6 +245,8 @@ class DiffusersEngine:
                 raise
             finally:
                 self._counters.steps(run.executed_steps, start.skip_steps)
+                if run.block_cache_report is not None:
+                    self._counters.block_cache(run.block_cache_report)
 
     def _recorder(
         self,

@@ -92,8 +92,19 @@ def fingerprint_run(
     schedule: Schedule,
     latent_shape: tuple[int, ...],
     guidance_mode: GuidanceMode,
+    block_cache: str,
 ) -> LatentFingerprint:
-    """The fingerprint of a run with parameters whose defaults are filled in."""
+    """The fingerprint of a run with parameters whose defaults are filled in.
+
+    Args:
+        model: What is the same for all runs.
+        profile: The model.
+        params: Parameters.
+        schedule: Noise levels of the run.
+        latent_shape: Shape of the latents in the loop.
+        guidance_mode: How guidance is evaluated.
+        block_cache: Canonical JSON of the block-cache settings in force; empty when off.
+    """
     if params.height is None or params.width is None or params.num_inference_steps is None:
         raise ValueError("a fingerprint needs parameters with their defaults filled in")
     scales = (params.guidance_scale, params.guidance_scale_2)
@@ -112,6 +123,7 @@ def fingerprint_run(
         guidance_mode=guidance_mode,
         negative_prompt=params.negative_prompt,
         reference_hashes=tuple(reference_hash(r) for r in params.reference_inputs),
+        block_cache=block_cache,
         policy_version=POLICY_VERSION,
     )
 

@@ -48,13 +48,16 @@ def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe
     _check_defaults(profile)
     try:
         step = probe.first_step(
-            copy.deepcopy(pipeline.scheduler), _small_call(pipeline, profile, multiple)
+            copy.deepcopy(pipeline.scheduler), small_call(pipeline, profile, multiple)
         )
     except Exception as error:
         # Whatever a model raises in its first step, it would raise in every request.
         raise ModelUnusable(f"{type(pipeline).__name__} cannot run a step: {error}") from error
     return dataclasses.replace(
-        profile, guided_mode=step.guidance_mode, loop_dtype=dtype_of(step.latents_dtype)
+        profile,
+        guided_mode=step.guidance_mode,
+        loop_dtype=dtype_of(step.latents.dtype),
+        default_block_cache=settings.default_block_cache,
     )
 
 
@@ -174,7 +177,7 @@ def _accepted_multiple(pipeline: Any, profile: ModelProfile, probe: PipelineProb
     for multiple in (least, 2 * least, 4 * least, 8 * least):
         try:
             probe.prepare(
-                copy.deepcopy(pipeline.scheduler), _small_call(pipeline, profile, multiple)
+                copy.deepcopy(pipeline.scheduler), small_call(pipeline, profile, multiple)
             )
         except ValueError as error:
             refusal = error
@@ -183,7 +186,7 @@ def _accepted_multiple(pipeline: Any, profile: ModelProfile, probe: PipelineProb
     raise ModelUnusable(f"{type(pipeline).__name__} accepts no size: {refusal}")
 
 
-def _small_call(pipeline: Any, profile: ModelProfile, size: int) -> dict[str, Any]:
+def small_call(pipeline: Any, profile: ModelProfile, size: int) -> dict[str, Any]:
     """Arguments of a guided call at one size step; it is never let past its first step."""
     two_prompts = profile.second_guidance == "true_cfg_scale"
     params = GenerationParams(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from skipstone_shared.generation import ReferenceRole
+from skipstone_shared.generation import BlockCacheConfig, ReferenceRole
 from skipstone_shared.latents import DType, GuidanceMode
 
 
@@ -35,6 +35,7 @@ class ModelProfile:
         starts_from_noise: Whether the pipeline begins at step 0 (image-to-image ones do not).
         guided_mode: How the pipeline evaluates guidance when it does.
         loop_dtype: Element type of the latents that leave a step.
+        default_block_cache: Block caching when a request says nothing of it.
     """
 
     call_parameters: frozenset[str]
@@ -58,6 +59,7 @@ class ModelProfile:
     starts_from_noise: bool = True
     guided_mode: GuidanceMode = GuidanceMode.NONE
     loop_dtype: DType = DType.FLOAT32
+    default_block_cache: BlockCacheConfig | None = None
 
     @property
     def is_video(self) -> bool:

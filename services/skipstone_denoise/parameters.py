@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from skipstone_denoise.block_cache_support import checked_block_cache
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import (
@@ -48,7 +47,8 @@ def filled_parameters(params: GenerationParams, profile: ModelProfile) -> Genera
         seed=checked_seed(params.seed),
         reference_inputs=_checked_references(params.reference_inputs, profile),
         adapters=_checked_adapters(params.adapters, profile),
-        block_cache=checked_block_cache(params.block_cache),
+        # Checked by the planner, which knows the schedule and the blocks.
+        block_cache=params.block_cache or profile.default_block_cache,
         shift=_checked_shift(params.shift, profile),
     )
 

@@ -39,10 +39,10 @@ class Prepared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FirstStep:
-    """What a pipeline did in its first step: how it was guided, and the type of what left it."""
+    """What a pipeline did in its first step: how it was guided, and the latents that left it."""
 
     guidance_mode: GuidanceMode
-    latents_dtype: torch.dtype
+    latents: torch.Tensor
 
 
 class PlaceholderEncoder:
@@ -83,6 +83,10 @@ class PipelineProbe:
         self._placeholder = placeholder
         self._latents_lock = latents_lock
 
+    def of(self, pipeline: Any) -> PipelineProbe:
+        """A probe of another pipeline object around the same models."""
+        return PipelineProbe(pipeline, self._placeholder, self._latents_lock)
+
     def prepare(self, scheduler: Any, arguments: dict[str, Any]) -> Prepared:
         """Lets the pipeline check and prepare everything and stops it before its loop.
 
@@ -115,7 +119,9 @@ class PipelineProbe:
                 watching.callback(handle.remove)
             with suppress(_Stop):
                 call_pipeline(self._pipeline, view, hooks, arguments)
-        return FirstStep(_mode(hooks.batches), hooks.latents_dtype)
+        if hooks.latents is None:
+            raise ValueError("the pipeline ends without a step")
+        return FirstStep(_mode(hooks.batches), hooks.latents)
 
 
 def denoisers(pipeline: Any) -> Mapping[str, torch.nn.Module]:
@@ -148,7 +154,7 @@ class _PrepareHooks(CallHooks):
 
 
 class _FirstStepHooks(CallHooks):
-    latents_dtype: torch.dtype = torch.float32
+    latents: torch.Tensor | None = None
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -159,7 +165,7 @@ class _FirstStepHooks(CallHooks):
         self.batches.append(0 if inputs is None else len(inputs))
 
     def step_done(self, latents: torch.Tensor) -> None:
-        self.latents_dtype = latents.dtype
+        self.latents = latents
         raise _Stop
 
 

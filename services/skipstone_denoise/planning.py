@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from skipstone_denoise.block_caching import BlockCaching, RunBlockCachePlan
 from skipstone_denoise.fingerprint import ModelFingerprint, fingerprint_run, reference_hash
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.parameters import filled_parameters
@@ -34,11 +35,13 @@ class RunPlan:
         plan: What is told to callers.
         schedule: Noise levels.
         scheduler: A scheduler with the timesteps of this plan set. Many runs share it: copy it.
+        block_cache: Block caching in the run; None when it is off.
     """
 
     plan: GenerationPlan
     schedule: Schedule
     scheduler: Any
+    block_cache: RunBlockCachePlan | None = None
 
     @property
     def loop_length(self) -> int:
@@ -64,6 +67,7 @@ class Planner:
         profile: ModelProfile,
         model_fingerprint: ModelFingerprint,
         probe: PipelineProbe,
+        block_caching: BlockCaching,
         instance_id: str,
     ) -> None:
         """Creates the planner of a loaded model.
@@ -73,12 +77,14 @@ class Planner:
             profile: Its profile.
             model_fingerprint: Its hashes.
             probe: Looks at what the pipeline prepares.
+            block_caching: How its blocks are cached.
             instance_id: Told with every plan.
         """
         self._pipeline = pipeline
         self._profile = profile
         self._model_fingerprint = model_fingerprint
         self._probe = probe
+        self._block_caching = block_caching
         self._instance_id = instance_id
         self._plans: OrderedDict[_PlanKey, RunPlan] = OrderedDict()
         self._lock = threading.Lock()
@@ -114,13 +120,18 @@ class Planner:
         prepared = self._prepare(params)
         steps = params.num_inference_steps or 0
         schedule = read_schedule(prepared.scheduler, steps)
+        guidance_mode = self._guidance_mode(params, prepared)
+        block_cache = self._block_caching.plan(
+            params.block_cache, prepared.scheduler, guidance_mode
+        )
         fingerprint = fingerprint_run(
             self._model_fingerprint,
             self._profile,
             params,
             schedule,
             prepared.latent_shape,
-            self._guidance_mode(params, prepared),
+            guidance_mode,
+            block_cache.canonical if block_cache is not None else "",
         )
         plan = GenerationPlan(
             params=_without_inputs(params),
@@ -130,7 +141,7 @@ class Planner:
             resume_kinds=resume_kinds(self._pipeline.scheduler, self._profile),
             instance_id=self._instance_id,
         )
-        return RunPlan(plan, schedule, prepared.scheduler)
+        return RunPlan(plan, schedule, prepared.scheduler, block_cache)
 
     def _prepare(self, params: GenerationParams) -> Prepared:
         arguments = call_arguments(

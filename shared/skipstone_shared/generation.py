@@ -162,6 +162,7 @@ class BlockCacheReport:
     branches: tuple[BranchReport, ...] = ()
     block_calls: int = 0
     block_calls_full: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -225,6 +225,7 @@ def block_cache_report_to_message(report: BlockCacheReport) -> generation_pb2.Bl
         ],
         block_calls=report.block_calls,
         block_calls_full=report.block_calls_full,
+        notes=report.notes,
     )
 
 
@@ -244,6 +245,7 @@ def block_cache_report_from_message(message: generation_pb2.BlockCacheReport) ->
         ),
         block_calls=message.block_calls,
         block_calls_full=message.block_calls_full,
+        notes=tuple(message.notes),
     )
 
 

@@ -205,8 +205,14 @@ def wan_image_pipeline(scheduler: Any = None, seed: int = 0) -> WanImageToVideoP
     return WanImageToVideoPipeline(**_wan_components(scheduler, seed, in_channels=12))
 
 
-def _wan_components(scheduler: Any, seed: int, in_channels: int) -> dict[str, Any]:
-    torch.manual_seed(seed)
+def wan_dual_pipeline(scheduler: Any = None, seed: int = 0) -> WanPipeline:
+    """Videos by two transformers: the first while the timestep is 700 or more, then the second."""
+    components = _wan_components(scheduler, seed, in_channels=4)
+    torch.manual_seed(seed + 1)
+    return WanPipeline(**components, transformer_2=_wan_transformer(4), boundary_ratio=0.7)
+
+
+def _wan_transformer(in_channels: int) -> WanTransformer3DModel:
     transformer = WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=2,
@@ -220,6 +226,12 @@ def _wan_components(scheduler: Any, seed: int, in_channels: int) -> dict[str, An
         rope_max_seq_len=32,
     )
     _awake(transformer)
+    return transformer
+
+
+def _wan_components(scheduler: Any, seed: int, in_channels: int) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    transformer = _wan_transformer(in_channels)
     encoder = UMT5EncoderModel(
         UMT5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     )

@@ -144,6 +144,7 @@ def test_reports_come_back_as_they_were_sent() -> None:
         branches=(BranchReport("transformer", "cond", (0, 1), (2,), {"threshold": 1}, (0.5,)),),
         block_calls=17,
         block_calls_full=24,
+        notes=("transformer never reuses a block",),
     )
     assert block_cache_report_from_message(block_cache_report_to_message(report)) == report
     progress = StepProgress(3, 30, 0.125, block_cache_reused=True)
