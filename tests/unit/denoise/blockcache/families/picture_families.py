@@ -165,7 +165,8 @@ Z_IMAGE = TinyFamily(
         axes_dims=list(_ROPE),
         axes_lens=[128, 16, 16],
     ),
-    # Sequences are padded to multiples of 32: two captions of one length, one of them longer.
+    # Captions are padded to multiples of 32 tokens: sample 1 has 64 where sample 0 has 32, so that
+    # a batch of both has a mask.
     lambda moments, branch: {
         "x": list(drifting(moments, 4, 1, 8, 8)),
         "t": 1 - timesteps(moments, 1.0),
