@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skipstone_client import cli_entries, cli_generate, cli_stats, cli_up
+from skipstone_client import cli_block_cache_sweep, cli_entries, cli_generate, cli_stats, cli_up
 
 
 def build_app() -> typer.Typer:
@@ -28,6 +28,9 @@ def build_app() -> typer.Typer:
     entries.command("show")(cli_entries.show_entry)
     entries.command("delete")(cli_entries.delete_entries)
     app.add_typer(entries, name="entries")
+    blockcache = typer.Typer(no_args_is_help=True, help="Choose settings of block caching.")
+    blockcache.command("sweep")(cli_block_cache_sweep.sweep)
+    app.add_typer(blockcache, name="blockcache")
     return app
 
 
