@@ -24,6 +24,8 @@ from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_denoise.blockcache.state import BlockCacheState
 from skipstone_shared.errors import InvalidArgument
 
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+
 
 def with_block_cache(
     transformer: nn.Module,
@@ -86,10 +88,12 @@ def block_lists(transformer: nn.Module, chain: BlockChain) -> list[nn.ModuleList
     lists = []
     for path in chain.lists:
         try:
-            blocks = transformer.get_submodule(path)
+            blocks: Any = transformer.get_submodule(path)
         except AttributeError as error:
             raise _no_list(transformer, path) from error
-        if not isinstance(blocks, nn.ModuleList) or not len(blocks):
+        # What holds the list must look it up as an attribute for it to be replaced.
+        holders = [transformer.get_submodule(path[:end]) for end in _dots(path)]
+        if not _is_block_list(blocks) or any(isinstance(h, _CONTAINERS) for h in holders):
             raise _no_list(transformer, path)
         lists.append(blocks)
     return lists
@@ -102,6 +106,10 @@ def _no_list(transformer: nn.Module, path: str) -> InvalidArgument:
         field="block_adapters",
         allowed=f"lists of {type(transformer).__name__}: {', '.join(lists) or 'none'}",
     )
+
+
+def _dots(path: str) -> list[int]:
+    return [place for place, letter in enumerate(path) if letter == "."]
 
 
 def _is_block_list(module: nn.Module) -> bool:

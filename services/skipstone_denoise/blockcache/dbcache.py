@@ -234,8 +234,12 @@ def relative_differences(
 
     Args:
         measured: What `DBCacheState.measure` gave, one pair per state.
-        process_group: Ranks of `torch.distributed` that decide together: numerators and
-            denominators are summed over them, whatever part of the hidden states each rank holds.
+        process_group: Ranks of `torch.distributed` that decide together. Numerators and
+            denominators are summed over them, and divided afterwards. Where the ranks hold parts of
+            a sequence that is the difference of the whole, however uneven the parts (an average of
+            the ranks' own differences would not be). Where they all hold the same (tensor
+            parallelism) both sums grow by the same factor. Every rank gets the same sums, so all
+            decide alike.
     """
     if len(measured) == 1 and process_group is None:
         numerator, denominator = measured[0]
