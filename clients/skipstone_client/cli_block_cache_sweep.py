@@ -26,6 +26,7 @@ from skipstone_client.block_cache_sweep.settings import (
 from skipstone_client.block_cache_sweep.tables import (
     choice_lines,
     document,
+    note_lines,
     picture_name,
     refusal_lines,
     screen_table,
@@ -289,7 +290,7 @@ class Report:
     def _show(self, choices: Sequence[Choice]) -> None:
         console = stdout()
         console.print(screen_table(self._rows, self._front))
-        for line in refusal_lines(self._refused):
+        for line in (*refusal_lines(self._refused), *note_lines(self._rows)):
             console.print(line, markup=False, soft_wrap=True)
         console.print(f"written: {self._out}/sweep.png, pictures.png, sweep.csv, sweep.json")
         for choice in choices:

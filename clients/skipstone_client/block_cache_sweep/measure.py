@@ -41,6 +41,7 @@ class Measured:
         drift: Distance from the full run.
         denoise_s: Seconds in the denoise stage.
         artifact: The first seed's result.
+        notes: What the executor says of the setting, such as that it can never reuse anything.
     """
 
     setting: Setting
@@ -51,6 +52,7 @@ class Measured:
     drift: Drift
     denoise_s: float
     artifact: Artifact
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ class Sweep:
             ),
             denoise_s=statistics.median(_denoise_s(result.provenance) for result in results),
             artifact=results[0].artifact,
+            notes=report.notes if report is not None else (),
         )
 
     def _share(self, provenance: Provenance) -> float:

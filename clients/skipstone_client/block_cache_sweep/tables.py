@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ def row_values(number: int, row: Measured) -> dict[str, Any]:
         "psnr_db": round(row.drift.psnr_db, 3),
         "rel_l1": round(row.drift.rel_l1, 6),
         "denoise_s": round(row.denoise_s, 4),
+        "notes": "; ".join(row.notes),
         "picture": picture_name(number, row),
     }
 
@@ -110,10 +111,19 @@ def screen_table(rows: Sequence[Measured], front: Sequence[Measured]) -> Table:
 
 def refusal_lines(refused: Sequence[Refused]) -> list[str]:
     """What could not be run and why, one line for every reason."""
+    return _grouped("left out", ((one.reason, one.setting.label) for one in refused))
+
+
+def note_lines(rows: Sequence[Measured]) -> list[str]:
+    """What the executor says of settings, one line for every note."""
+    return _grouped("note", ((note, row.setting.label) for row in rows for note in row.notes))
+
+
+def _grouped(what: str, found: Iterable[tuple[str, str]]) -> list[str]:
     labels: dict[str, list[str]] = {}
-    for one in refused:
-        labels.setdefault(one.reason, []).append(one.setting.label)
-    return [f"left out: {'; '.join(names)}: {reason}" for reason, names in labels.items()]
+    for text, label in found:
+        labels.setdefault(text, []).append(label)
+    return [f"{what}: {'; '.join(names)}: {text}" for text, names in labels.items()]
 
 
 def choice_lines(choice: Choice) -> list[str]:

@@ -115,7 +115,8 @@ def report_of(steps: int, reused: int) -> BlockCacheReport:
         for name in ("cond", "uncond")
     )
     full = 2 * steps * BLOCKS
-    return BlockCacheReport(branches, full - 2 * reused * (BLOCKS - 1), full)
+    notes = () if reused else ("nothing can be reused; raise it",)
+    return BlockCacheReport(branches, full - 2 * reused * (BLOCKS - 1), full, notes)
 
 
 def capabilities(request, context):
@@ -189,6 +190,14 @@ def test_a_setting_that_the_model_cannot_run_is_told_and_left_out(tmp_path):
     document = json.loads((tmp_path / "sweep.json").read_text())
     assert len(document["refused"]) == 2
     assert len(document["rows"]) == 4
+
+
+def test_what_the_executor_says_of_a_setting_is_told(tmp_path):
+    words = ("--thresholds", "0.01", "--taylorseer", "off,1", "--no-presets", "--no-fewer-steps")
+    result = run(Model(), *words, "--out", str(tmp_path))
+    assert result.exit_code == 0
+    assert "note: defaults; taylor 1: nothing can be reused; raise it\n" in result.stdout
+    assert result.stdout.count("no setting of this sweep") == 2
 
 
 def test_when_no_setting_can_be_run_the_reason_is_the_error(tmp_path):
