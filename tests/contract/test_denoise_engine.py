@@ -31,7 +31,6 @@ from skipstone_shared.denoise_runs import (
 from skipstone_shared.generation import (
     Artifact,
     BlockCacheConfig,
-    BlockCachePreset,
     GenerationParams,
     StepProgress,
 )
@@ -165,7 +164,10 @@ def test_a_run_without_output_has_no_picture(engine: Engine) -> None:
         ({"height": 24}, "params.height"),
         ({"num_frames": 5}, "params.num_frames"),
         ({"seed": -1}, "params.seed"),
-        ({"block_cache": BlockCacheConfig(BlockCachePreset.BALANCED)}, "params.block_cache"),
+        (
+            {"block_cache": BlockCacheConfig(fn_compute_blocks=9)},
+            "params.block_cache.fn_compute_blocks",
+        ),
     ],
 )
 def test_bad_parameters_are_refused_by_plan_and_run_alike(
@@ -178,6 +180,26 @@ def test_bad_parameters_are_refused_by_plan_and_run_alike(
             call()
         assert raised.value.field == field
         assert raised.value.allowed
+
+
+def test_block_caching_is_told_step_by_step_and_at_the_end(engine: Engine) -> None:
+    """Its settings stand in the fingerprint; a run without them tells nothing of it."""
+    config = BlockCacheConfig(residual_diff_threshold=1.0, max_warmup_steps=3)
+    params = dataclasses.replace(PARAMS, block_cache=config)
+    events = run(engine, params)
+    reused = [e.step_index for e in events if isinstance(e, StepProgress) and e.block_cache_reused]
+    assert reused == [3, 4]
+    report = finished(events).block_cache
+    assert report is not None
+    assert {branch.reused_steps for branch in report.branches} == {(3, 4)}
+    assert report.block_calls < report.block_calls_full
+    assert finished(run(engine)).block_cache is None
+    plan = engine.plan(params)
+    assert plan.fingerprint.block_cache
+    assert plan.compatibility_key != engine.plan(PARAMS).compatibility_key
+    counted = engine.get_stats()
+    assert 0 < counted.block_calls < counted.block_calls_full
+    assert sum(steps.reused_steps for steps in counted.block_cache_steps) > 0
 
 
 def test_a_run_planned_for_another_model_is_refused(engine: Engine) -> None:

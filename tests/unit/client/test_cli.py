@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+import math
 import subprocess
 import sys
 from contextlib import contextmanager, redirect_stdout
@@ -15,13 +17,20 @@ from rich.console import Console
 from tests.unit.client.fake_services import FakeOrchestrator, serving
 from typer.testing import CliRunner
 
+from skipstone.generation.v1 import generation_pb2
 from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone_client.cli_commands import build_app
 from skipstone_client.cli_output import bytes_text, seconds_text, share_text
 from skipstone_client.cli_up import JsonView, LogView, _service_flags
 from skipstone_client.local_cluster import LogLine, ServiceDied, ServiceReady
 from skipstone_shared.errors import EntryNotFound, InvalidArgument, QueueFull
-from skipstone_shared.generation import Artifact, GenerationParams, StepProgress
+from skipstone_shared.generation import (
+    Artifact,
+    BlockCacheReport,
+    BranchReport,
+    GenerationParams,
+    StepProgress,
+)
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 from skipstone_shared.orchestration import (
     BreakerState,
@@ -150,6 +159,82 @@ def test_generate_sends_only_what_was_given(tmp_path):
     assert given.cache.mode == orchestrator_pb2.CACHE_MODE_OFF
 
 
+@pytest.mark.parametrize("option", ["--cache-config", "--block-cache"])
+def test_cache_configs_of_other_projects_are_sent_as_block_cache(option, tmp_path):
+    """As JSON, from a file, and as a preset; the JSON's names are cache-dit's."""
+    text = '{"Fn_compute_blocks": 2, "residual_diff_threshold": 0.12, "enable_taylorseer": true}'
+    path = tmp_path / "cache.json"
+    path.write_text(text)
+    words = ["generate", "a", "--out", str(tmp_path / "p.png"), option]
+    with orchestrator(Generate=generation) as (run, servicer):
+        for given in (text, f"@{path}", "balanced"):
+            assert run(*words, given).exit_code == 0
+    inline, read, preset = (request.params.block_cache for request in servicer.requests)
+    assert (inline.fn_compute_blocks, inline.residual_diff_threshold) == (2, 0.12)
+    assert inline.enable_taylorseer
+    assert not inline.HasField("max_warmup_steps")
+    assert inline == read
+    assert preset == generation_pb2.BlockCacheConfig(
+        preset=generation_pb2.BLOCK_CACHE_PRESET_BALANCED
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("blanced", "none, quality, balanced, fast"),
+        ('{"Fn_compute_block": 1}', "Fn_compute_blocks"),
+        ('{"Fn_compute_blocks": "x"}', "Fn_compute_blocks"),
+        ("{", "not JSON"),
+        ("@/nowhere.json", "cannot read /nowhere.json"),
+    ],
+)
+def test_a_cache_config_that_is_none_is_told_before_anything_is_sent(given, named, tmp_path):
+    words = ["generate", "a", "--out", str(tmp_path / "p.png"), "--cache-config", given]
+    with orchestrator(Generate=generation) as (run, servicer):
+        result = run(*words)
+    assert result.exit_code == 2
+    assert named in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not servicer.requests
+
+
+def cached_generation(request, context):
+    branches = (
+        BranchReport(
+            "transformer",
+            "cond",
+            (12, 13),
+            (14,),
+            {"warm-up": 1, "difference below threshold": 2},
+            (math.nan, 0.5, 0.0625),
+        ),
+        BranchReport("transformer", "uncond", (12, 13, 14), (), {"warm-up": 3}),
+    )
+    report = BlockCacheReport(branches, 36, 48, ("transformer never reuses a block: why not",))
+    provenance = dataclasses.replace(PROVENANCE, block_cache=report)
+    events = (*EVENTS[:-1], GenerateFinished(provenance))
+    return (message for event in events for message in event_to_messages(event))
+
+
+def test_generate_says_what_block_caching_did_in_every_branch(tmp_path):
+    words = ["generate", "a", "--out", str(tmp_path / "p.png")]
+    with orchestrator(Generate=cached_generation) as (run, _):
+        lines = [" ".join(line.split()) for line in run(*words).stdout.splitlines()]
+        document = json.loads(run(*words, "--json").stdout)
+    reasons = "difference below threshold 2, warm-up 1"
+    for line in (
+        "block cache 36 of 48 block calls run, 25 % saved",
+        f"transformer cond 2 steps computed, 1 reused ({reasons})",
+        "transformer cond differences - 0.5000 0.0625",
+        "transformer uncond 3 steps computed, 0 reused (warm-up 3)",
+        "note 1 transformer never reuses a block: why not",
+    ):
+        assert line in lines
+    told = document["provenance"]["block_cache"]["branches"][0]
+    assert (told["reused_steps"], told["residual_diffs"]) == ([14], [None, 0.5, 0.0625])
+
+
 def test_generate_as_json_is_one_object_with_the_provenance(tmp_path):
     out = tmp_path / "p.png"
     with orchestrator(Generate=generation) as (run, _):
@@ -196,7 +281,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_picture_is_made(out, t
         (["--seed", "99999999999999999999"], "seed"),
         (["--max-skip-steps", "99999999999"], "max_skip_steps"),
         (["--negative-prompt", "a \udcff"], "negative_prompt"),
-        (["--namespace", "n\udcff"], "not valid UTF-8"),
+        (["--namespace", "n\udcff"], "namespace is not valid Unicode"),
         (["--timeout", "inf"], "--timeout"),
     ],
 )

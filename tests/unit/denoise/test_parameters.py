@@ -104,8 +104,6 @@ PNG = ReferenceInput(ReferenceRole.IMAGE, "image/png", b"x")
         (PICTURES, "shift", 3.0, "unset"),
         (VIDEOS, "shift", 0.0, "above 0 and up to 100"),
         (VIDEOS, "shift", float("inf"), "above 0 and up to 100"),
-        (PICTURES, "block_cache", BlockCacheConfig(preset=BlockCachePreset.FAST), "preset none"),
-        (PICTURES, "block_cache", BlockCacheConfig(fn_compute_blocks=1), "preset none"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused_by_name(
@@ -133,9 +131,16 @@ def test_defaults_are_filled_in_except_for_the_seed() -> None:
 
 
 @pytest.mark.parametrize("config", [BlockCacheConfig(), BlockCacheConfig(BlockCachePreset.NONE)])
-def test_block_caching_that_is_off_is_the_same_as_none(config: BlockCacheConfig) -> None:
+def test_block_caching_that_is_turned_off_stays_off_whatever_the_default(
+    config: BlockCacheConfig,
+) -> None:
+    """Filled parameters are filled again when the orchestrator sends them back."""
+    default = BlockCacheConfig(BlockCachePreset.FAST)
+    profile = dataclasses.replace(PICTURES, default_block_cache=default)
     params = GenerationParams("a red circle", block_cache=config)
-    assert filled_parameters(params, PICTURES).block_cache is None
+    assert filled_parameters(params, profile).block_cache == config
+    silent = GenerationParams("a red circle")
+    assert filled_parameters(silent, profile).block_cache == default
 
 
 def test_values_at_the_ends_of_their_ranges_are_accepted() -> None:

@@ -180,7 +180,7 @@ def test_capabilities_tell_limits_that_the_pipeline_itself_keeps(rig: Rig) -> No
     assert (told.default_height, told.default_width) == (32, 32)
     assert told.scheduler_resume is SchedulerResume.EXACT
     assert told.resume_kinds == (ResumeKind.TRAJECTORY, ResumeKind.RENOISE, ResumeKind.DECODE)
-    assert not told.block_cache_supported
+    assert told.block_cache_supported
     largest = dataclasses.replace(PARAMS, height=told.max_size, width=told.max_size)
     assert rig.run(largest).finished.executed_steps == STEPS
 
