@@ -68,13 +68,13 @@ def sweep(
     ] = "0",
     thresholds: Annotated[
         str, typer.Option(help="residual_diff_threshold, 0 to 1, with commas between.")
-    ] = "0.04,0.08,0.12,0.16,0.24,0.32,0.48",
+    ] = "0.04,0.08,0.16,0.24,0.32,0.5",
     fn: Annotated[str, typer.Option(help="Fn_compute_blocks, with commas between.")] = "1",
     bn: Annotated[str, typer.Option(help="Bn_compute_blocks.")] = "",
     warmup: Annotated[str, typer.Option(help="max_warmup_steps.")] = "",
     max_continuous: Annotated[
         str, typer.Option(help="max_continuous_cached_steps; -1 for no limit.")
-    ] = "",
+    ] = "3,6",
     taylorseer: Annotated[
         str, typer.Option(help=f"Forecast of the residual: {', '.join(_FORECASTS)}.")
     ] = "off,1",

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -134,7 +135,10 @@ def run(model, *words, **answers):
         )
 
 
-SMALL = ("--thresholds", "0.06,0.2", "--taylorseer", "off", "--no-presets")
+SMALL = (
+    *("--thresholds", "0.06,0.2", "--max-continuous", "3"),
+    *("--taylorseer", "off", "--no-presets"),
+)
 
 
 def test_a_sweep_compares_every_setting_with_the_full_run_of_the_same_seed(tmp_path):
@@ -176,9 +180,13 @@ def test_a_sweep_writes_what_a_user_chooses_by(tmp_path):
         with Image.open(out / name) as image:
             assert image.width > 300
             assert len(np.unique(np.asarray(image))) > 20
-    assert (
-        '--cache-config \'{"Fn_compute_blocks":1,"residual_diff_threshold":0.06}\'' in result.stdout
-    )
+    options = {
+        "Fn_compute_blocks": 1,
+        "max_continuous_cached_steps": 3,
+        "residual_diff_threshold": 0.06,
+    }
+    pasted = re.findall(r"--cache-config '(.*)'", result.stdout)
+    assert [json.loads(text) for text in pasted] == [options, options]
 
 
 def test_a_setting_that_the_model_cannot_run_is_told_and_left_out(tmp_path):
@@ -193,7 +201,7 @@ def test_a_setting_that_the_model_cannot_run_is_told_and_left_out(tmp_path):
 
 
 def test_what_the_executor_says_of_a_setting_is_told(tmp_path):
-    words = ("--thresholds", "0.01", "--taylorseer", "off,1", "--no-presets", "--no-fewer-steps")
+    words = (*SMALL, "--thresholds", "0.01", "--taylorseer", "off,1", "--no-fewer-steps")
     result = run(Model(), *words, "--out", str(tmp_path))
     assert result.exit_code == 0
     assert "note: defaults; taylor 1: nothing can be reused; raise it\n" in result.stdout
