@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tests.golden.overlapping_blocks import with_room_for
 from tests.golden.trace_plan import RunPlan
 from torch import nn
 
@@ -84,8 +85,7 @@ class CachedCalls:
         """
         self.calls = 0
         self._name = name
-        self._transformer = transformer
-        self._adapter = adapter
+        self._transformer, self._adapter = with_room_for(transformer, adapter, plan.settings[name])
         self._plan = plan
         self._first_step = first_step
         self._refreshed = False
@@ -162,6 +162,7 @@ def cached_calls(
         name: calls // len(plan.branches)
         for name, calls in zip(transformers, calls_before, strict=True)
     }
+    adapter = dataclasses.replace(adapter, branches=plan.branches)
     state = BlockCacheState(plan.settings, first_steps=first_steps, report_residual_diffs=True)
     return {
         name: CachedCalls(name, transformer, adapter, plan, state, first_steps[name])

@@ -34,7 +34,7 @@ from skipstone_shared.errors import InvalidArgument
 Check = Callable[[], Finding]
 
 DEFAULT_FILE = Path(__file__).with_name("block_cache_traces.json")
-GOLDEN_FILES = (DEFAULT_FILE,)
+GOLDEN_FILES = (DEFAULT_FILE, DEFAULT_FILE.with_name("more_models_traces.json"))
 
 
 def checks_of(traces: Mapping[str, Any]) -> Iterator[tuple[str, Check]]:

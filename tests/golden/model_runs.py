@@ -59,9 +59,7 @@ class ModelRuns:
         self._n_steps = n_steps
         self._model: TraceModel = model
         self._adapter: TransformerAdapter = adapter_for(model.transformers["transformer"])
-        self._branches = tuple(model.inputs)
-        if model.batched:
-            self._branches = self._adapter.branches[:1]
+        self._branches = ("cond",) if model.batched else tuple(model.inputs)
         first = [model.transformer_at(float(sigma)) for sigma in sigmas_of(n_steps)[:-1]]
         self._steps = {name: first.count(name) for name in model.transformers}
         self._uncached, self._uncached_calls = self._counted(
@@ -79,7 +77,13 @@ class ModelRuns:
         )
 
     def check_profile(self, name: str) -> Finding:
-        """Compares the differences between neighbouring steps, all of them computed."""
+        """Compares the differences between neighbouring steps, all of them computed.
+
+        Raises:
+            Unsupported: a profile of another kind.
+        """
+        if not name.startswith(PROFILE_PREFIX):
+            raise Unsupported(f"profile {name}")
         settings = DBCacheSettings(
             fn_compute_blocks=int(name.removeprefix(PROFILE_PREFIX)),
             max_warmup_steps=1,
@@ -147,8 +151,6 @@ class ModelRuns:
             found = compare_context(
                 contexts[0], calls.observed(), calls.executed_steps, plan.branches, rule
             )
-            if found.difference is not None and len(recorded) > 1:
-                return Finding(difference={"transformer": name, **found.difference})
             if found:
-                return found
+                return found.at({"transformer": name}) if len(recorded) > 1 else found
         return Finding()

@@ -38,7 +38,7 @@ def check_toy_run(spec: Mapping[str, Any], run: Mapping[str, Any]) -> Finding:
     n_steps = run["n_steps"]
     plan = plan_run(run, branches, {"transformer": n_steps})
     toy = ToyTransformer(spec, n_steps)
-    adapter = toy_adapter(plan.branches)
+    adapter = toy_adapter()
     calls = cached_calls({"transformer": toy}, adapter, plan, [0])["transformer"]
     watch = CountedBlocks(toy, adapter)
     call_index = 0

@@ -51,11 +51,10 @@ class ToyTransformer(nn.Module):
         return hidden_states
 
 
-def toy_adapter(branches: tuple[str, ...]) -> TransformerAdapter:
-    """How the toy is cached; `branches` are the calls of a step in order."""
+def toy_adapter() -> TransformerAdapter:
+    """How the toy is cached."""
     return TransformerAdapter(
         transformer_class="ToyTransformer",
         family="toy",
         chains=(BlockChain(lists=("blocks",), pattern=ForwardPattern.H_H),),
-        branches=branches,
     )

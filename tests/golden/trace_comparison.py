@@ -42,6 +42,13 @@ class Finding:
         """Whether the comparison ends here."""
         return self.difference is not None or self.note is not None
 
+    def at(self, place: Mapping[str, Any]) -> Finding:
+        """The same with more said about where it is."""
+        return Finding(
+            difference=None if self.difference is None else {**place, **self.difference},
+            note=None if self.note is None else {**place, **self.note},
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecisionRule:
@@ -79,7 +86,9 @@ def compare_context(
         return _differs("executed_steps", {}, recorded["executed_steps"], executed_steps)
     for step in range(executed_steps):
         for branch in branches:
-            found = _compare_step(recorded, observed[branch], step, branch, rule)
+            found = _compare_step(
+                recorded, observed.get(branch, ObservedBranch()), step, branch, rule
+            )
             if found:
                 return found
     return Finding()

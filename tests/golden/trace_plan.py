@@ -110,8 +110,7 @@ def plan_run(
             name: _settings(config, run.get("calibrator"), masks[name], len(branches))
             for name in steps
         },
-        # Told that all guidance is in one call, the reference takes every call for a step.
-        branches=branches[:1] if config.get("enable_separate_cfg") is False else branches,
+        branches=_branches_of(config, branches),
         step_limits={
             name: limit if limit is not None and len(steps) == 1 else count
             for name, count in steps.items()
@@ -119,6 +118,16 @@ def plan_run(
         refresh_after_calls=config.get("force_refresh_step_hint"),
         refresh_repeats=config.get("force_refresh_step_policy") == "repeat",
     )
+
+
+def _branches_of(config: Mapping[str, Any], branches: tuple[str, ...]) -> tuple[str, ...]:
+    """What the reference takes for one step; what it was told may be wrong, in either direction."""
+    separate = config.get("enable_separate_cfg")
+    if separate is None:
+        separate = len(branches) > 1
+    if not separate:
+        return branches[:1]
+    return ("uncond", "cond") if config.get("cfg_compute_first") else ("cond", "uncond")
 
 
 def _settings(
@@ -166,7 +175,7 @@ def _masks_of(
     recorded = config.get("steps_computation_mask")
     if recorded is None:
         return dict.fromkeys(steps)
-    mask = tuple(bool(step) for step in recorded)
+    mask = tuple(int(step) == 1 for step in recorded)
     if len(steps) == 1:
         return dict.fromkeys(steps, mask)
     for policy in POLICIES.values():
