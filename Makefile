@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e check-traces up demo bench
+.PHONY: help setup proto check fix test test-e2e check-traces up demo bench bench-blockcache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -60,3 +60,6 @@ demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
 
 bench: $(STAMP) ## run every benchmark; each prints one JSON line
 	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; PYTHONPATH=models $(PY) "$$file"; done
+
+bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls,errors,pictures"
+	PYTHONPATH=models $(PY) bench/bench_blockcache.py $(ARGS)

@@ -1,0 +1,1 @@
+"""Parts of `bench_blockcache.py`: models, both libraries, figures and plots."""
