@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skipstone_client.block_cache_sweep.choice import PSNR_BARS_DB
 from skipstone_client.block_cache_sweep.measure import Measured, rows_of
 from skipstone_client.block_cache_sweep.settings import Kind
 
@@ -19,7 +20,7 @@ _COLOURS = {
     "residual forecast": "#2f9a6d",
     "preset": "#8a4fb0",
 }
-_BARS_DB = (30.0, 35.0)
+_LONGEST_LABEL = 70
 _KEY_LINE_INCHES = 0.17
 
 
@@ -35,13 +36,13 @@ def draw_plot(path: Path, rows: Sequence[Measured], front: Sequence[Measured], t
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    key = [f"{rows.index(row) + 1}  {_described(row)}" for row in front]
+    key = [f"{rows.index(row) + 1}  {_shortened(row.setting.label)}" for row in front]
     key_inches = _KEY_LINE_INCHES * (math.ceil(len(key) / 2) + 1)
     figure = Figure(figsize=(11, 4.8 + key_inches), dpi=120)
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     _draw(left, rows, front, lambda row: row.drift.psnr_db, "PSNR against the full run, dB")
-    for bar in _BARS_DB:
+    for bar in PSNR_BARS_DB:
         left.axhline(bar, color="#999999", linewidth=0.8, linestyle=":")
     _draw(right, rows, front, lambda row: row.drift.rel_l1, "relative L1 difference")
     right.sharex(left)
@@ -97,6 +98,5 @@ def _group(row: Measured) -> str:
     return "residual forecast" if forecasts else "residual repeated"
 
 
-def _described(row: Measured) -> str:
-    label = row.setting.label
-    return f"{label if len(label) <= 70 else label[:69] + '…'}"
+def _shortened(label: str) -> str:
+    return label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
