@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e check-traces up demo bench bench-blockcache
+.PHONY: help setup proto check fix test test-e2e check-traces up demo bench bench-blockcache pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -63,3 +63,6 @@ bench: $(STAMP) ## run every benchmark; each prints one JSON line
 
 bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls,errors,pictures"
 	PYTHONPATH=models $(PY) bench/bench_blockcache.py $(ARGS)
+
+pictures: $(STAMP) ## draw docs/block-caching.md anew; ARGS="--only masks,request,sweep,presets,families"
+	PYTHONPATH=models $(PY) bench/draw_block_caching.py $(ARGS)
