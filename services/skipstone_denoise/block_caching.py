@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+import torch
+
 from skipstone_denoise.blockcache.adapters import TransformerAdapter
 from skipstone_denoise.blockcache.cached_transformer import block_lists, with_block_cache
 from skipstone_denoise.blockcache.config import (
@@ -17,7 +19,11 @@ from skipstone_denoise.blockcache.config import (
     asks_for_caching,
     resolve_block_cache,
 )
-from skipstone_denoise.blockcache.families import adapter_for, adapter_from_declaration
+from skipstone_denoise.blockcache.families import (
+    adapter_for,
+    adapter_from_declaration,
+    unwrapped,
+)
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_denoise.blockcache.state import BlockCacheState
 from skipstone_denoise.pipeline_probe import denoisers
@@ -92,12 +98,14 @@ class BlockCaching:
         self._pipeline = pipeline
         declared = [adapter_from_declaration(*item) for item in declarations.items()]
         self._adapters: dict[str, TransformerAdapter] = {}
+        self._blocks: dict[str, tuple[int, ...]] = {}
         self._refusal: InvalidArgument | None = None
-        modules = denoisers(pipeline)
+        modules = {name: unwrapped(module) for name, module in denoisers(pipeline).items()}
         try:
             for name in (_FIRST, _SECOND):
                 if name in modules:
                     self._adapters[name] = adapter_for(modules[name], declared)
+                    self._blocks[name] = _block_counts(modules[name], self._adapters[name])
         except InvalidArgument as error:
             if any(base.__name__ in declarations for base in type(modules[name]).__mro__):
                 raise
@@ -150,13 +158,7 @@ class BlockCaching:
         return mine
 
     def _facts(self, scheduler: Any) -> ModelFacts:
-        blocks = {
-            name: tuple(
-                sum(map(len, block_lists(getattr(self._pipeline, name), chain)))
-                for chain in adapter.chains
-            )
-            for name, adapter in self._adapters.items()
-        }
+        blocks = self._blocks
         timesteps = [float(timestep) for timestep in scheduler.timesteps]
         ratio = self._pipeline.config.get("boundary_ratio")
         if len(blocks) == 1 or ratio is None:
@@ -166,6 +168,11 @@ class BlockCaching:
         boundary = ratio * scheduler.config.num_train_timesteps
         second_from = sum(timestep >= boundary for timestep in timesteps)
         return ModelFacts(blocks, len(timesteps), second_from)
+
+
+def _block_counts(transformer: torch.nn.Module, adapter: TransformerAdapter) -> tuple[int, ...]:
+    """Number of blocks of each chain."""
+    return tuple(sum(map(len, block_lists(transformer, chain))) for chain in adapter.chains)
 
 
 def _with_branches(

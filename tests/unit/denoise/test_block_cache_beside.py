@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,10 @@ from peft import LoraConfig
 from tests.unit.denoise.engine_rig import PARAMS, open_rig
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, flux_pipeline, wan_pipeline
 
+from skipstone_denoise.blockcache.cached_transformer import with_block_cache
+from skipstone_denoise.blockcache.families import adapter_for
+from skipstone_denoise.blockcache.settings import DBCacheSettings
+from skipstone_denoise.blockcache.state import BlockCacheState
 from skipstone_shared.generation import BlockCacheConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -37,6 +42,10 @@ def compiled(pipeline: Any) -> None:
     blocks = getattr(pipeline.transformer, "transformer_blocks", None)
     for block in blocks if blocks is not None else pipeline.transformer.blocks:
         block.compile(backend="eager")
+
+
+def compiled_as_a_whole(pipeline: Any) -> None:
+    pipeline.transformer = torch.compile(pipeline.transformer, backend="eager")
 
 
 def halved(pipeline: Any) -> None:
@@ -78,7 +87,14 @@ def adapted(pipeline: Any) -> None:
     )
 
 
-CHANGES: list[Callable[[Any], None]] = [compiled, halved, hooked, offloaded, adapted]
+CHANGES: list[Callable[[Any], None]] = [
+    compiled,
+    compiled_as_a_whole,
+    halved,
+    hooked,
+    offloaded,
+    adapted,
+]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -93,3 +109,32 @@ def test_a_changed_model_is_cached_like_a_plain_one(
         report = rig.run(SOMETIMES).finished.block_cache
         assert report is not None
         assert {branch.reused_steps for branch in report.branches} == {(2, 3, 4)}
+
+
+def test_the_scale_of_a_request_reaches_adapters_inside_cached_blocks() -> None:
+    """diffusers scales adapters of the module whose forward it calls, which is the copy here."""
+    transformer = cogview4_pipeline().transformer.eval().requires_grad_(False)
+    adapted(SimpleNamespace(transformer=transformer))
+    state = BlockCacheState(DBCacheSettings(residual_diff_threshold=0.0))
+    mine = with_block_cache(transformer, adapter_for(transformer), state)
+    plain, scaled = (_prediction(transformer, {"scale": scale}) for scale in (1.0, 0.5))
+    cached, cached_scaled = (_prediction(mine, {"scale": scale}) for scale in (1.0, 0.5))
+    assert torch.equal(plain, cached)
+    assert torch.equal(scaled, cached_scaled)
+    assert not torch.equal(plain, scaled)
+
+
+def _prediction(model: Any, attention_kwargs: dict[str, Any]) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    size = torch.tensor([[16.0, 16.0]])
+    (prediction,) = model(
+        hidden_states=torch.randn(1, 4, 8, 8, generator=generator),
+        encoder_hidden_states=torch.randn(1, 3, 16, generator=generator),
+        timestep=torch.tensor([500.0]),
+        original_size=size,
+        target_size=size,
+        crop_coords=torch.zeros_like(size),
+        attention_kwargs=attention_kwargs,
+        return_dict=False,
+    )
+    return prediction

@@ -267,6 +267,17 @@ def test_the_decoder_does_not_share_memory_with_what_was_cached() -> None:
         assert held[1:] == [0]
 
 
+def test_hooks_are_hung_anew_on_the_stock_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a call a pipeline that offloads its models hooks those it has then."""
+    with open_rig(wan_pipeline()) as rig:
+        seen: list[Any] = []
+        monkeypatch.setattr(
+            type(rig.pipeline), "maybe_free_model_hooks", lambda mine: seen.append(mine.transformer)
+        )
+        rig.run(cached(EVERY_OTHER))
+        assert seen == [rig.pipeline.transformer]
+
+
 def _cached_tensors() -> list[torch.Tensor]:
     """All that block caching holds in this process."""
     states = [found for found in gc.get_objects() if type(found) is DBCacheState]
