@@ -8,6 +8,7 @@ file with `config` and `calibrator` of each first. Run by hand, when the referen
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +43,8 @@ PATTERNS = {
 def blocks_of(transformer: nn.Module) -> tuple[list[str], nn.ModuleList]:
     """Names of a transformer's block lists, and all blocks in the order in which they run."""
     names = [name for name in BLOCK_LISTS if hasattr(transformer, name)]
-    return names, nn.ModuleList(block for name in names for block in getattr(transformer, name))
+    lists = [transformer.get_submodule(name).children() for name in names]
+    return names, nn.ModuleList(itertools.chain.from_iterable(lists))
 
 
 def watched(transformers: Sequence[nn.Module]) -> list[int]:
@@ -89,9 +91,10 @@ def put_under_reference(
     adapter = cache_dit.BlockAdapter(check_forward_pattern=False, **where)
     cache_dit.enable_cache(adapter, cache_config=configs[0], calibrator_config=_calibrator(run))
     manager = adapter.pipe._context_manager
+    patched: Sequence[Any] = transformers
     return lambda: [
         [_context(manager.get_context(name)) for name in transformer._context_names]
-        for transformer in transformers
+        for transformer in patched
     ]
 
 
