@@ -19,7 +19,7 @@ setup: $(STAMP) ## create .venv with everything, exact versions from constraints
 # torch first and alone: the pinned build must be there before anything may ask for another one.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@echo "setup: installing into $(VENV) (a few minutes the first time)"
+	@echo "setup: installing into $(VENV) (a few minutes the first time)" >&2
 	@$(PIP_INSTALL) torch
 	@$(PIP_INSTALL) -e '.[all,bench,dev]'
 	@touch $(STAMP)
