@@ -45,6 +45,7 @@ def draw_plot(path: Path, rows: Sequence[Measured], front: Sequence[Measured], t
     for bar in PSNR_BARS_DB:
         left.axhline(bar, color="#999999", linewidth=0.8, linestyle=":")
     _draw(right, rows, front, lambda row: row.drift.rel_l1, "relative L1 difference")
+    right.set_yscale("log")
     right.sharex(left)
     left.legend(frameon=False, fontsize=9)
     figure.suptitle(title, fontsize=11)
@@ -64,9 +65,8 @@ def _draw(
     name: str,
 ) -> None:
     def points(shown: Sequence[Measured]) -> tuple[list[float], list[float]]:
-        # Equal pixels have no finite PSNR; the table has them.
-        finite = [row for row in shown if math.isfinite(value(row))]
-        return [100 * row.share for row in finite], [value(row) for row in finite]
+        places = [row for row in shown if _has_place(value(row))]
+        return [100 * row.share for row in places], [value(row) for row in places]
 
     axes.plot(
         *points(rows_of(rows, Kind.FEWER_STEPS)),
@@ -79,7 +79,7 @@ def _draw(
         if x:
             axes.scatter(x, y, color=colour, s=22, label=f"block cache, {group}", zorder=2)
     for row in front:
-        if math.isfinite(value(row)):
+        if _has_place(value(row)):
             axes.annotate(
                 str(rows.index(row) + 1), (100 * row.share, value(row)),
                 xytext=(4, 5), textcoords="offset points", fontsize=8,
@@ -88,6 +88,11 @@ def _draw(
     axes.set_ylabel(name)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _has_place(value: float) -> bool:
+    # Equal pixels have neither a finite PSNR nor a place on a logarithmic axis; the table has them.
+    return 0 < value < math.inf
 
 
 def _group(row: Measured) -> str:
