@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import gc
 import itertools
 import logging
 import multiprocessing
+import operator
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import torch
 from torch import nn
@@ -64,6 +66,10 @@ class RequestTime:
     cpu: float
     ideal_cpu: float
 
+    def of(self, clock: str) -> tuple[float, float]:
+        """Returns the reused and the ideal call by one clock, `wall` or `cpu`."""
+        return (self.wall, self.ideal_wall) if clock == "wall" else (self.cpu, self.ideal_cpu)
+
 
 def measure(requests: int) -> Iterator[Figure]:
     """Times reused calls of the 64-wide Flux.
@@ -81,24 +87,24 @@ def measure(requests: int) -> Iterator[Figure]:
 def _figures(
     model: str, setting: Setting, pairs: list[tuple[RequestTime, RequestTime]], clock: str
 ) -> Iterator[Figure]:
+    ours, rival = zip(*pairs, strict=True)
     suffix = "" if clock == "wall" else "_cpu"
     for figure, compare in (
-        (f"reused_call_ratio{suffix}", lambda mine, ideal: mine / ideal),
-        (f"python_ms_per_reused_call{suffix}", lambda mine, ideal: mine - ideal),
+        ("reused_call_ratio", operator.truediv),
+        ("python_ms_per_reused_call", operator.sub),
     ):
-        ours, rival = (
-            [compare(getattr(t, clock), getattr(t, f"ideal_{clock}")) for t in times]
-            for times in zip(*pairs, strict=True)
+        values, rival_values = (
+            [compare(*request.of(clock)) for request in requests] for requests in (ours, rival)
         )
         yield Figure(
-            figure,
+            figure + suffix,
             model,
             setting.name,
-            statistics.median(ours),
+            statistics.median(values),
             RIVAL,
-            statistics.median(rival),
-            len(ours),
-            quartiles(ours),
+            statistics.median(rival_values),
+            len(values),
+            quartiles(values),
         )
 
 
@@ -154,11 +160,13 @@ class _Ours:
         # Imported in its own process only, as below.
         from blockcache import ours
 
-        self._begin = lambda: ours.with_skipstone(model.transformer, setting)
+        self._library = ours
         self._model = model
+        self._setting = setting
 
     def begin_request(self) -> None:
-        self._transformer, self._state = self._begin()
+        cached = self._library.with_skipstone(self._model.transformer, self._setting)
+        self._transformer, self._state = cached
 
     def step(self, step_index: int) -> None:
         self._state.begin_step(step_index)
@@ -172,14 +180,20 @@ class _Rival:
     def __init__(self, model: TinyModel, setting: Setting) -> None:
         from blockcache import rival
 
-        self._transformer = rival.with_cache_dit(model.transformer, setting, STEPS)
+        self._library = rival
         self._model = model
-        self.begin_request = lambda: rival.begin_request(self._transformer, setting, STEPS)
-        self.reused_steps = lambda: list(rival.reused_steps(self._transformer)[0])
+        self._setting = setting
+        self._transformer = rival.with_cache_dit(model.transformer, setting, STEPS)
+
+    def begin_request(self) -> None:
+        self._library.begin_request(self._transformer, self._setting, STEPS)
 
     def step(self, step_index: int) -> None:
         del step_index
         _call(self._model, self._transformer)
+
+    def reused_steps(self) -> list[int]:
+        return list(self._library.reused_steps(self._transformer)[0])
 
 
 def _time_request(model: TinyModel, cached: _Library, ideal: nn.Module) -> RequestTime:
@@ -191,9 +205,9 @@ def _time_request(model: TinyModel, cached: _Library, ideal: nn.Module) -> Reque
     rng = random.Random(0)
     gc.disable()
     for step_index in range(WARMUP, STEPS):
-        turns: list[tuple[list[Any], Callable[[], None]]] = [
-            (mine, lambda: cached.step(step_index)),
-            (others, lambda: _call(model, ideal)),
+        turns = [
+            (mine, functools.partial(cached.step, step_index)),
+            (others, functools.partial(_call, model, ideal)),
         ]
         rng.shuffle(turns)
         for times, run in turns:

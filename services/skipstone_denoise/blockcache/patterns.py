@@ -24,7 +24,13 @@ ENCODER_NAME: Final = "encoder_hidden_states"
 
 
 class ForwardPattern(Enum):
-    """What a block takes and returns; cache-dit numbers these 0 to 5, in this order."""
+    """What a block takes and returns; cache-dit numbers these 0 to 5, in this order.
+
+    Attributes:
+        takes_encoder: Whether the text stream goes in and may change from block to block.
+        returns_encoder: Whether the text stream comes out.
+        encoder_first: Whether it comes out first.
+    """
 
     HE_HE = "(h,e)->(h,e)"
     HE_EH = "(h,e)->(e,h)"
@@ -33,15 +39,13 @@ class ForwardPattern(Enum):
     H_HE = "h->(h,e)"
     H_EH = "h->(e,h)"
 
-    @property
-    def takes_encoder(self) -> bool:
-        """Whether the text stream goes in and may change from block to block."""
-        return self in (ForwardPattern.HE_HE, ForwardPattern.HE_EH)
-
-    @property
-    def returns_encoder(self) -> bool:
-        """Whether the text stream comes out."""
-        return self not in (ForwardPattern.HE_H, ForwardPattern.H_H)
+    # Worked out once: these are read for every block of every call.
+    def __init__(self, shape: str) -> None:
+        """Reads the shape."""
+        takes, returns = shape.split("->")
+        self.returns_encoder = "e" in returns
+        self.takes_encoder = "e" in takes and self.returns_encoder
+        self.encoder_first = returns == "(e,h)"
 
     def unpack(self, output: Any, encoder: Tensor | None) -> Streams:
         """Reads what a block returned.
@@ -53,18 +57,14 @@ class ForwardPattern(Enum):
         if not self.returns_encoder:
             return Streams(output[0] if isinstance(output, tuple) else output, encoder)
         first, second = output
-        if self in (ForwardPattern.HE_EH, ForwardPattern.H_EH):
-            first, second = second, first
-        return Streams(first, second)
+        return Streams(second, first) if self.encoder_first else Streams(first, second)
 
     def pack(self, streams: Streams) -> Any:
         """The streams as a block of this pattern returns them."""
         hidden, encoder = streams
         if not self.returns_encoder:
             return hidden
-        if self in (ForwardPattern.HE_EH, ForwardPattern.H_EH):
-            return encoder, hidden
-        return hidden, encoder
+        return (encoder, hidden) if self.encoder_first else (hidden, encoder)
 
 
 StreamShapes = tuple[tuple[int, ...], tuple[int, ...] | None]
