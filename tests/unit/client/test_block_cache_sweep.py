@@ -17,6 +17,7 @@ from tests.unit.client.fake_services import FakeOrchestrator, serving
 from typer.testing import CliRunner
 
 from skipstone.orchestrator.v1 import orchestrator_pb2
+from skipstone_client import cli_block_cache_sweep
 from skipstone_client.block_cache_sweep.choice import choose, pareto_front
 from skipstone_client.block_cache_sweep.drift import Drift, drift_between, frames_of
 from skipstone_client.block_cache_sweep.measure import Measured
@@ -262,6 +263,17 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_run(tmp_path):
     result = run(model, "--out", str(tmp_path / "file" / "folder"))
     assert result.exit_code == 2
     assert result.stderr.startswith("skipstone: --out: cannot make")
+    assert not model.asked
+
+
+def test_a_missing_drawing_package_is_told_before_anything_is_run(monkeypatch, tmp_path):
+    """The client installs without it; an error after minutes of runs would be too late."""
+    monkeypatch.setattr(cli_block_cache_sweep, "find_spec", lambda name: None)
+    model = Model()
+    result = run(model, "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "matplotlib" in result.stderr
+    assert "pip install 'skipstone[cli]'" in result.stderr
     assert not model.asked
 
 
