@@ -34,7 +34,7 @@ SOMETIMES = dataclasses.replace(
     NEVER, block_cache=BlockCacheConfig(residual_diff_threshold=1.0, max_warmup_steps=2)
 )
 PLAIN = dataclasses.replace(NEVER, block_cache=None)
-PIPELINES = {"cogview4": cogview4_pipeline, "flux": flux_pipeline, "wan": wan_pipeline}
+PIPELINES = {"flux": flux_pipeline, "wan": wan_pipeline}
 
 
 def compiled(pipeline: Any) -> None:
