@@ -55,6 +55,7 @@ VECTOR_INDEX = Service(
         "SearchEntries",
         "GetEntry",
         "ListEntries",
+        "ListNamespaces",
         "DeleteEntries",
         "DeletePartition",
         "GetStats",

@@ -62,3 +62,10 @@ def list_request(
         page_size=checked_page_size(page_size),
         page_token=page_token,
     )
+
+
+def namespaces_request(page_size: int, page_token: str) -> pb.ListNamespacesRequest:
+    """The request of one page of namespaces."""
+    return new_message(
+        pb.ListNamespacesRequest, page_size=checked_page_size(page_size), page_token=page_token
+    )

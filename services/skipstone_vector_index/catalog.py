@@ -81,6 +81,10 @@ class Catalog:
         found = self.find(namespace, compatibility_key)
         return [] if found is None else [found]
 
+    def namespaces(self) -> list[str]:
+        """Returns the namespaces that have entries."""
+        return list(self._partitions)
+
     def holding(self, namespace: str, entry_id: str) -> Iterator[Partition]:
         """Yields the partitions of a namespace that have an entry of this id."""
         for partition in self.select(namespace):

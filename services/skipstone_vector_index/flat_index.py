@@ -17,13 +17,14 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    NamespacePage,
     SearchHit,
     Vector,
     VectorEntry,
 )
 from skipstone_shared.latents import checked_entry_id, checked_namespace
 from skipstone_vector_index import entry_rules
-from skipstone_vector_index.paging import PageCursor
+from skipstone_vector_index.paging import PageCursor, namespace_page
 
 _NO_LIMIT = 2**63 - 1
 
@@ -157,6 +158,12 @@ class FlatIndex:
         page = found[:page_size]
         token = cursor.token_after(page[-1].label) if len(found) > len(page) else ""
         return IndexPage(tuple(stored.entry for stored in page), token)
+
+    def list_namespaces(self, page_size: int = 100, page_token: str = "") -> NamespacePage:
+        """Lists namespaces; see `VectorIndex`."""
+        entry_rules.check_count("page_size", page_size, entry_rules.MAX_PAGE_SIZE)
+        with self._open():
+            return namespace_page({space for space, _ in self._partitions}, page_size, page_token)
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """Removes entries; see `VectorIndex`."""

@@ -16,6 +16,7 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    NamespacePage,
     SearchHit,
     Vector,
     VectorEntry,
@@ -26,7 +27,7 @@ from skipstone_vector_index.adaptive_vectors import AdaptiveOptions, AdaptiveVec
 from skipstone_vector_index.catalog import Catalog, Partition
 from skipstone_vector_index.graph_builder import GraphBuilder
 from skipstone_vector_index.hit_reader import HitReader
-from skipstone_vector_index.paging import PageCursor
+from skipstone_vector_index.paging import PageCursor, namespace_page
 from skipstone_vector_index.record_codec import Record, make_record
 from skipstone_vector_index.record_log import Changes, Key, RecordLog
 
@@ -171,6 +172,12 @@ class HnswIndex:
                 if record is not None:
                     entries.append(record.entry())
         return IndexPage(tuple(entries))
+
+    def list_namespaces(self, page_size: int = 100, page_token: str = "") -> NamespacePage:
+        """Lists namespaces; see `VectorIndex`."""
+        self._check_open()
+        entry_rules.check_count("page_size", page_size, entry_rules.MAX_PAGE_SIZE)
+        return namespace_page(self._catalog.namespaces(), page_size, page_token)
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """Removes entries; see `VectorIndex`."""

@@ -11,6 +11,7 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    NamespacePage,
     SearchHit,
     Vector,
     VectorEntry,
@@ -105,6 +106,18 @@ class VectorIndex(Protocol):
             namespace: Namespace.
             compatibility_key: Only this partition; empty for all of the namespace.
             page_size: Entries wanted, 1 to 1000.
+            page_token: ``next_page_token`` of the page before; empty from the start.
+
+        Raises:
+            InvalidArgument: A bad token or page size.
+        """
+        ...
+
+    def list_namespaces(self, page_size: int = 100, page_token: str = "") -> NamespacePage:
+        """Lists the namespaces that have entries, ascending, from after ``page_token``.
+
+        Args:
+            page_size: Namespaces wanted, 1 to 1000.
             page_token: ``next_page_token`` of the page before; empty from the start.
 
         Raises:

@@ -20,6 +20,7 @@ from skipstone_shared.index_entry_messages import (
     index_page_to_message,
     index_stats_to_message,
     located_entry_to_message,
+    namespace_page_to_message,
     vector_entry_from_message,
 )
 from skipstone_shared.latents import checked_entry_id, checked_namespace
@@ -106,6 +107,14 @@ class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
             request.page_token,
         )
         return index_page_to_message(page)
+
+    def ListNamespaces(  # noqa: D102, N802
+        self, request: pb.ListNamespacesRequest, context: grpc.ServicerContext
+    ) -> pb.ListNamespacesResponse:
+        page = self._index.list_namespaces(
+            request.page_size or DEFAULT_PAGE_SIZE, request.page_token
+        )
+        return namespace_page_to_message(page)
 
     def DeleteEntries(  # noqa: D102, N802
         self, request: pb.DeleteEntriesRequest, context: grpc.ServicerContext

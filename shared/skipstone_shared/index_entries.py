@@ -74,6 +74,14 @@ class IndexPage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NamespacePage:
+    """One page of namespaces; an empty token means that it was the last."""
+
+    namespaces: tuple[str, ...]
+    next_page_token: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class IndexStats:
     """Counts of one namespace; ``disk_bytes`` is of the whole index."""
 

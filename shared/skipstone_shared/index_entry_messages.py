@@ -9,6 +9,7 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    NamespacePage,
     SearchHit,
     VectorEntry,
 )
@@ -114,6 +115,18 @@ def index_page_from_message(message: vector_index_pb2.ListEntriesResponse) -> In
     return IndexPage(
         tuple(index_entry_from_message(e) for e in message.entries), message.next_page_token
     )
+
+
+def namespace_page_to_message(page: NamespacePage) -> vector_index_pb2.ListNamespacesResponse:
+    """The message of one page of namespaces."""
+    return vector_index_pb2.ListNamespacesResponse(
+        namespaces=page.namespaces, next_page_token=page.next_page_token
+    )
+
+
+def namespace_page_from_message(message: vector_index_pb2.ListNamespacesResponse) -> NamespacePage:
+    """The page of namespaces of a message."""
+    return NamespacePage(tuple(message.namespaces), message.next_page_token)
 
 
 def index_stats_to_message(stats: IndexStats) -> vector_index_pb2.GetStatsResponse:

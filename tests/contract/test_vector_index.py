@@ -15,7 +15,7 @@ import pytest
 from skipstone_client.vector_index import VectorIndexClient
 from skipstone_shared.errors import EntryNotFound, InvalidArgument
 from skipstone_shared.grpc_server import in_process_server
-from skipstone_shared.index_entries import IndexEntry, SearchHit, Vector, VectorEntry
+from skipstone_shared.index_entries import IndexEntry, NamespacePage, SearchHit, Vector, VectorEntry
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.flat_index import FlatIndex
@@ -299,6 +299,8 @@ def test_calls_without_work_or_with_bad_names_are_refused(index: VectorIndex) ->
         lambda: index.list_entries("", "", 1001),
         lambda: index.list_entries("", "", -1),
         lambda: index.list_entries("", "", 10, "no token"),
+        lambda: index.list_namespaces(0),
+        lambda: index.list_namespaces(10, "no/namespace"),
     ):
         with pytest.raises(InvalidArgument):
             call()
@@ -382,6 +384,28 @@ def test_a_listing_of_large_entries_is_complete(index: VectorIndex, field: str) 
     for start in range(0, 300, 100):
         put(index, *entries[start : start + 100])
     assert all_ids(index, 1000) == [item.entry.entry_id for item in entries]
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 100])
+def test_every_namespace_with_entries_is_listed_once_in_order(
+    index: VectorIndex, page_size: int
+) -> None:
+    """The orchestrator compares each with the latent store."""
+    for name in ("b", "", "a", "emptied", "c"):
+        put(index, entry("e1", vec(1, 0)), namespace=name)
+    put(index, entry("e1", vec(1, 0)), namespace="a", key="other")
+    index.delete_entries("emptied", ["e1"])
+    found: list[str] = []
+    token = ""
+    while not found or token:
+        page = index.list_namespaces(page_size, token)
+        found += page.namespaces
+        token = page.next_page_token
+    assert found == ["a", "b", "c", "default"]
+
+
+def test_an_empty_index_lists_no_namespace(index: VectorIndex) -> None:
+    assert index.list_namespaces() == NamespacePage(())
 
 
 def test_stats_count_live_entries_and_partitions(index: VectorIndex) -> None:

@@ -11,6 +11,7 @@ from skipstone_client._async_client import AsyncClient
 from skipstone_client._channel import VECTOR_INDEX
 from skipstone_client._index_requests import (
     list_request,
+    namespaces_request,
     search_request,
     upsert_errors,
     upsert_request,
@@ -21,6 +22,7 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    NamespacePage,
     SearchHit,
     Vector,
     VectorEntry,
@@ -31,6 +33,7 @@ from skipstone_shared.index_entry_messages import (
     index_page_from_message,
     index_stats_from_message,
     located_entry_from_message,
+    namespace_page_from_message,
 )
 from skipstone_shared.optional_fields import new_message
 
@@ -100,6 +103,14 @@ class AsyncVectorIndexClient(AsyncClient["VectorIndexAsyncStub"]):
         """Entries of a partition, or of all of the namespace, a page at a time."""
         request = list_request(namespace, compatibility_key, page_size, page_token)
         return index_page_from_message(await self._call(self._stub.ListEntries, request, timeout_s))
+
+    async def list_namespaces(
+        self, page_size: int = 100, page_token: str = "", *, timeout_s: float | None = None
+    ) -> NamespacePage:
+        """Namespaces that have entries, ascending, a page at a time."""
+        request = namespaces_request(page_size, page_token)
+        response = await self._call(self._stub.ListNamespaces, request, timeout_s)
+        return namespace_page_from_message(response)
 
     async def delete_entries(
         self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None

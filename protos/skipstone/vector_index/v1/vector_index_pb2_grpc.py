@@ -61,6 +61,11 @@ class VectorIndexStub:
                 request_serializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListEntriesResponse.FromString,
                 _registered_method=True)
+        self.ListNamespaces = channel.unary_unary(
+                '/skipstone.vector_index.v1.VectorIndex/ListNamespaces',
+                request_serializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListNamespacesRequest.SerializeToString,
+                response_deserializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListNamespacesResponse.FromString,
+                _registered_method=True)
         self.DeleteEntries = channel.unary_unary(
                 '/skipstone.vector_index.v1.VectorIndex/DeleteEntries',
                 request_serializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.DeleteEntriesRequest.SerializeToString,
@@ -139,6 +144,17 @@ class VectorIndexServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListNamespaces(self, request, context):
+        """Lists the namespaces that have entries, ascending, a page at a time. Idempotent. A namespace that
+        gets its first entry while paging MAY be missing; none is listed twice.
+        Errors:
+        INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+        UNAVAILABLE: the service is shutting down; retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteEntries(self, request, context):
         """Removes entries from every partition of the namespace. Idempotent: an entry that is not there
         has status OK. When the call returns the removal is durable and no search finds the entry.
@@ -197,6 +213,11 @@ def add_VectorIndexServicer_to_server(servicer, server):
                     servicer.ListEntries,
                     request_deserializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListEntriesRequest.FromString,
                     response_serializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListEntriesResponse.SerializeToString,
+            ),
+            'ListNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNamespaces,
+                    request_deserializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListNamespacesRequest.FromString,
+                    response_serializer=skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListNamespacesResponse.SerializeToString,
             ),
             'DeleteEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteEntries,
@@ -351,6 +372,33 @@ class VectorIndex:
             '/skipstone.vector_index.v1.VectorIndex/ListEntries',
             skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListEntriesRequest.SerializeToString,
             skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.vector_index.v1.VectorIndex/ListNamespaces',
+            skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListNamespacesRequest.SerializeToString,
+            skipstone_dot_vector__index_dot_v1_dot_vector__index__pb2.ListNamespacesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,6 +71,13 @@ class VectorIndexStub:
       INVALID_ARGUMENT: a bad page token or page size; start again without a token.
       UNAVAILABLE: the service is shutting down; retry.
     """
+    ListNamespaces: _grpc.UnaryUnaryMultiCallable[_vector_index_pb2.ListNamespacesRequest, _vector_index_pb2.ListNamespacesResponse]
+    """Lists the namespaces that have entries, ascending, a page at a time. Idempotent. A namespace that
+    gets its first entry while paging MAY be missing; none is listed twice.
+    Errors:
+      INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+      UNAVAILABLE: the service is shutting down; retry.
+    """
     DeleteEntries: _grpc.UnaryUnaryMultiCallable[_vector_index_pb2.DeleteEntriesRequest, _vector_index_pb2.DeleteEntriesResponse]
     """Removes entries from every partition of the namespace. Idempotent: an entry that is not there
     has status OK. When the call returns the removal is durable and no search finds the entry.
@@ -130,6 +137,13 @@ class VectorIndexAsyncStub(VectorIndexStub):
     ListEntries: _aio.UnaryUnaryMultiCallable[_vector_index_pb2.ListEntriesRequest, _vector_index_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries of a namespace, oldest first, a page at a time. Idempotent. Entries written
     while paging MAY be missing; none is listed twice.
+    Errors:
+      INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+      UNAVAILABLE: the service is shutting down; retry.
+    """
+    ListNamespaces: _aio.UnaryUnaryMultiCallable[_vector_index_pb2.ListNamespacesRequest, _vector_index_pb2.ListNamespacesResponse]  # type: ignore[assignment]
+    """Lists the namespaces that have entries, ascending, a page at a time. Idempotent. A namespace that
+    gets its first entry while paging MAY be missing; none is listed twice.
     Errors:
       INVALID_ARGUMENT: a bad page token or page size; start again without a token.
       UNAVAILABLE: the service is shutting down; retry.
@@ -220,6 +234,19 @@ class VectorIndexServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_vector_index_pb2.ListEntriesResponse, _abc.Awaitable[_vector_index_pb2.ListEntriesResponse]]:
         """Lists entries of a namespace, oldest first, a page at a time. Idempotent. Entries written
         while paging MAY be missing; none is listed twice.
+        Errors:
+          INVALID_ARGUMENT: a bad page token or page size; start again without a token.
+          UNAVAILABLE: the service is shutting down; retry.
+        """
+
+    @_abc_1.abstractmethod
+    def ListNamespaces(
+        self,
+        request: _vector_index_pb2.ListNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_vector_index_pb2.ListNamespacesResponse, _abc.Awaitable[_vector_index_pb2.ListNamespacesResponse]]:
+        """Lists the namespaces that have entries, ascending, a page at a time. Idempotent. A namespace that
+        gets its first entry while paging MAY be missing; none is listed twice.
         Errors:
           INVALID_ARGUMENT: a bad page token or page size; start again without a token.
           UNAVAILABLE: the service is shutting down; retry.
