@@ -25,8 +25,8 @@ MESSAGES, ENUMS, SERVICES = 4, 5, 6
 NESTED_MESSAGES, NESTED_ENUMS, FIELDS, ONEOFS = 3, 4, 2, 8
 VALUES = METHODS = 2
 
-# Asks about the server, not about anybody's data.
-REQUESTS_WITHOUT_NAMESPACE = {"GetCapabilitiesRequest"}
+# They ask about the server, or which namespaces there are, and not about anybody's data.
+REQUESTS_WITHOUT_NAMESPACE = {"GetCapabilitiesRequest", "ListNamespacesRequest"}
 
 
 @pytest.fixture(scope="module")
