@@ -29,19 +29,26 @@ STEPS: Final = 50
 FEWER_STEPS: Final = (10, 15, 20, 25, 28, 33, 40)
 FEWER: Final = "fewer steps"
 
-# The defaults of the field, and the forecasts at rising thresholds: the knob that users turn first.
 CONFIGS: Final = {
     **{preset.value: BlockCacheConfig(preset=preset) for preset in list(BlockCachePreset)[1:]},
-    "R0.24": BlockCacheConfig(residual_diff_threshold=0.24),
+    "defaults": BlockCacheConfig(residual_diff_threshold=0.24),
     **{
-        f"R{threshold} divided difference": BlockCacheConfig(
-            max_warmup_steps=2,
-            residual_diff_threshold=threshold,
-            enable_divided_difference=True,
+        f"TaylorSeer R{threshold}": BlockCacheConfig(
+            residual_diff_threshold=threshold, enable_taylorseer=True
         )
-        for threshold in (0.08, 0.16, 0.32)
+        for threshold in (0.1, 0.2)
     },
+    "TaylorSeer R0.24 W6 MC6": BlockCacheConfig(
+        max_warmup_steps=6,
+        max_continuous_cached_steps=6,
+        residual_diff_threshold=0.24,
+        enable_taylorseer=True,
+    ),
+    "divided difference R0.08 W2": BlockCacheConfig(
+        max_warmup_steps=2, residual_diff_threshold=0.08, enable_divided_difference=True
+    ),
 }
+"""Settings drawn: presets, the field's defaults, forecasts at rising thresholds."""
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ CELLS: Final = (
 )
 OWN: Final = Setting("own", warmup=2, continuous=2, forecast=Forecast.DIVIDED_DIFFERENCE)
 
-SEARCHED: Final = tuple(0.04 * 1.15**power for power in range(24))
-"""Thresholds that are searched, 0.04 to 1."""
+SEARCHED: Final = tuple(0.04 * 1.04**power for power in range(82))
+"""Thresholds that are searched, 0.04 to 0.96."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class _Search:
 
     def _outcome(self, place: int) -> Outcome:
         if place not in self._outcomes:
-            setting = dataclasses.replace(OWN, threshold=min(SEARCHED[place], 0.999))
+            setting = dataclasses.replace(OWN, threshold=SEARCHED[place])
             self._outcomes[place] = _own_outcome(self._subject, setting)
         return self._outcomes[place]
 
