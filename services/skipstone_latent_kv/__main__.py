@@ -6,6 +6,7 @@ import sys
 
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.eviction_policies import policy_named
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.metrics_store import MetricsStore
@@ -36,10 +37,17 @@ def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:
     Raises:
         FailedPrecondition: the data directory cannot be used; the message says why.
     """
-    quotas = Quotas(settings.quota_bytes, settings.namespace_quota_bytes)
+    quotas = Quotas(
+        settings.quota_bytes,
+        settings.namespace_quota_bytes,
+        settings.high_water,
+        settings.low_water,
+    )
+    policy = policy_named(settings.eviction_policy, settings.aging_half_life)
     if settings.store == "memory":
         return MemoryStore(
             quotas=quotas,
+            policy=policy,
             ttl_s=settings.ttl_s,
             max_snapshot_bytes=settings.max_snapshot_bytes,
             event_history=settings.event_history,
@@ -47,6 +55,7 @@ def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:
     return LmdbStore(
         settings.data_dir,
         quotas=quotas,
+        policy=policy,
         ttl_s=settings.ttl_s,
         max_snapshot_bytes=settings.max_snapshot_bytes,
         event_history=settings.event_history,

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.ports import DEFAULT_PORTS
 
@@ -31,10 +32,24 @@ class LatentKVSettings(ServiceSettings):
     sweep_interval_s (survives a kill of the process; a loss of power may cost all data)."""
 
     quota_bytes: int = Field(default=10 << 30, ge=0)
-    """Bytes of all snapshots together; what was unused longest is evicted; 0: no bound."""
+    """Bytes of all snapshots together; entries are evicted to stay below; 0: no bound."""
 
     namespace_quota_bytes: int = Field(default=0, ge=0)
     """Bytes of the snapshots of each namespace; 0: no bound of its own."""
+
+    eviction_policy: PolicyName = "lru"
+    """Who is evicted first: lru = unused longest; fifo = oldest; lcbfu = least uses x steps that
+    one reuse can skip; aged_lcbfu = the same, halved every aging_half_life uses of the store."""
+
+    aging_half_life: int = Field(default=DEFAULT_HALF_LIFE, ge=1)
+    """Reads and writes of the store after which an unused entry is worth half to aged_lcbfu."""
+
+    high_water: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of a quota above which a write evicts; what cannot be evicted may fill the rest."""
+
+    low_water: float = Field(default=0.95, gt=0.0, le=1.0)
+    """Share of a quota down to which it then evicts, so that not every write has to; at most
+    high_water."""
 
     max_snapshot_bytes: int = Field(default=256 << 20, ge=1)
     """Largest snapshot; a write holds one in memory until it is stored."""
@@ -53,6 +68,14 @@ class LatentKVSettings(ServiceSettings):
 
     max_watchers: int = Field(default=4, ge=1)
     """WatchEvictions streams at a time; each occupies one of max_workers."""
+
+    @model_validator(mode="after")
+    def _order_water_marks(self) -> Self:
+        if self.low_water > self.high_water:
+            raise ValueError(
+                f"low_water ({self.low_water}) must not be above high_water ({self.high_water})"
+            )
+        return self
 
     @model_validator(mode="after")
     def _leave_workers(self) -> Self:

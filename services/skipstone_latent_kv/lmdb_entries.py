@@ -11,6 +11,7 @@ import lmdb
 
 from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
 from skipstone_latent_kv.eviction_log import EvictionLog
+from skipstone_latent_kv.eviction_policies import EvictionPolicy
 from skipstone_latent_kv.group_commit import GroupCommitter, Operation, Outcome
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
 from skipstone_latent_kv.lmdb_rows import LmdbRows
@@ -38,6 +39,7 @@ class LmdbEntries:
         self,
         path: Path,
         *,
+        policy: EvictionPolicy,
         ttl_s: float,
         event_history: int,
         sync: bool,
@@ -49,6 +51,7 @@ class LmdbEntries:
 
         Args:
             path: Directory.
+            policy: Which entries go first.
             ttl_s: Time to live of committed entries in seconds; 0 for none.
             event_history: Eviction events kept.
             sync: Whether a commit waits for an fsync.
@@ -64,7 +67,7 @@ class LmdbEntries:
         self._logger = get_logger(store="lmdb")
         self._removals: list[tuple[EvictionKind, str, str]] = []
         self.evicted_count = 0
-        self.table = EntryTable()
+        self.table = EntryTable(policy)
         self._env = LmdbEnvironment(path, initial_map_bytes, sync)
         try:
             self.rows = LmdbRows(self._env)
@@ -232,11 +235,9 @@ class LmdbEntries:
         return outcomes
 
     def _load(self, txn: Transaction) -> list[bytes]:
-        """Fills the table by ascending last use; returns the rows that are damaged."""
+        """Fills the table; returns the rows that are damaged."""
         found = list(self.rows.entries(txn))
-        states = [state for _, state in found if state is not None]
-        for state in sorted(states, key=lambda state: state.access_time):
-            self.table.put(state, used=True)
+        self.table.load([state for _, state in found if state is not None])
         return [row for row, state in found if state is None]
 
     def _drop_damaged(self, txn: Transaction, rows: Sequence[bytes]) -> None:

@@ -12,6 +12,7 @@ from skipstone_latent_kv import incoming
 from skipstone_latent_kv.entry_table import EntryKey, EntryState
 from skipstone_latent_kv.eviction import Quotas, make_room
 from skipstone_latent_kv.eviction_log import LogWatch
+from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.lmdb_entries import LmdbEntries, no_entry
 from skipstone_latent_kv.lmdb_environment import Transaction
 from skipstone_latent_kv.record_format import SnapshotRecord
@@ -51,6 +52,7 @@ class LmdbStore:
         self,
         path: Path,
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
+        policy: EvictionPolicy = LeastRecentlyUsed(),  # noqa: B008 - stateless
         ttl_s: float = 0.0,
         max_snapshot_bytes: int = 256 << 20,
         event_history: int = 10_000,
@@ -63,6 +65,7 @@ class LmdbStore:
         Args:
             path: Directory; created when it is missing.
             quotas: Byte bounds.
+            policy: Which entries go first when a bound is reached.
             ttl_s: Time to live of committed entries in seconds; 0 for none.
             max_snapshot_bytes: Largest snapshot.
             event_history: Eviction events kept.
@@ -83,6 +86,7 @@ class LmdbStore:
         self._closed = False
         self._entries = LmdbEntries(
             path,
+            policy=policy,
             ttl_s=ttl_s,
             event_history=event_history,
             sync=durability != "none",
@@ -120,7 +124,7 @@ class LmdbStore:
             record = SnapshotRecord(metadata, xxh3_64, self._entries.next_value_id())
             self._entries.rows.put_value(txn, record.value_id, received)
             self._entries.rows.put_snapshot(txn, key, record)
-            state = state.with_snapshot(growth, before is None, now + lease_s)
+            state = state.with_snapshot(metadata.step_index, growth, before is None, now + lease_s)
             self._entries.put(txn, state, used=True)
 
         self._entries.change(write, size_bytes)

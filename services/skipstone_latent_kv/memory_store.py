@@ -13,6 +13,7 @@ from skipstone_latent_kv import incoming
 from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
 from skipstone_latent_kv.eviction import Quotas, make_room
 from skipstone_latent_kv.eviction_log import EvictionLog, LogWatch
+from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.references import check_matches, reference
 from skipstone_shared.errors import EntryNotFound, LatentNotFound, Unavailable
 from skipstone_shared.latents import (
@@ -38,6 +39,7 @@ class MemoryStore:
     def __init__(
         self,
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
+        policy: EvictionPolicy = LeastRecentlyUsed(),  # noqa: B008 - stateless
         ttl_s: float = 0.0,
         max_snapshot_bytes: int = 256 << 20,
         event_history: int = 10_000,
@@ -47,6 +49,7 @@ class MemoryStore:
 
         Args:
             quotas: Byte bounds.
+            policy: Which entries go first when a bound is reached.
             ttl_s: Time to live of committed entries in seconds; 0 for none.
             max_snapshot_bytes: Largest snapshot.
             event_history: Eviction events kept.
@@ -61,7 +64,7 @@ class MemoryStore:
             durability="none",
         )
         self._lock = threading.RLock()
-        self._table = EntryTable()
+        self._table = EntryTable(policy)
         self._log = EvictionLog(event_history)
         self._snapshots: dict[EntryKey, dict[int, Snapshot]] = {}
         self._evicted = 0
@@ -93,7 +96,7 @@ class MemoryStore:
                 self._remove(victim.key, EvictionKind.CAPACITY)
             snapshot = Snapshot(ref, metadata, received.toreadonly())
             self._snapshots.setdefault(key, {})[metadata.step_index] = snapshot
-            state = state.with_snapshot(growth, before is None, now + lease_s)
+            state = state.with_snapshot(metadata.step_index, growth, before is None, now + lease_s)
             self._table.put(state, used=True)
         return ref
 

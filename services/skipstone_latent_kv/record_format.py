@@ -2,12 +2,13 @@
 
 A frame is ``version (1 byte) | XXH3-64 of row key, version and body (8 bytes, little-endian) |
 body``. The row key is part of the checksum, so that damage to it is noticed too. The version says
-how the body reads; a reader knows every version ever written, a writer writes the
-newest. Version 1 of both kinds of record:
+how the body reads; a reader knows every version ever written, a writer writes the newest:
 
-* snapshot: JSON with the metadata, the checksum of the bytes and the id of the chunks that hold
-  them. JSON, since it is read once per snapshot read and any tool can show it.
-* entry: a fixed struct, since all of them are read when a store starts.
+* snapshot, version 1: JSON with the metadata, the checksum of the bytes and the id of the chunks
+  that hold them. JSON, since it is read once per snapshot read and any tool can show it.
+* entry, version 2: a fixed struct, since all of them are read when a store starts. Version 1 lacks
+  the highest step of the entry; such an entry counts as one that skips nothing until it is written
+  to again, which matters only to policies that count skipped steps.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from skipstone_shared.latents import DType, SnapshotMetadata, TensorPart, Tensor
 
 DecoderT = TypeVar("DecoderT")
 
-_VERSION = 1
-"""What is written; both kinds of record are at their first version."""
+_SNAPSHOT_VERSION = 1
+_ENTRY_VERSION = 2
 
 _FRAME = struct.Struct("<BQ")
 _ENTRY_V1 = struct.Struct("<ddqqqdB")
 """create and access time, bytes, snapshots, reads, end of the lease (0 when committed), flags."""
+_ENTRY_V2 = struct.Struct("<ddqqqdBI")
+"""As version 1, and the highest step."""
 
 _COMMITTED = 1
 _PINNED = 2
@@ -64,7 +67,7 @@ def encode_snapshot(row: bytes, record: SnapshotRecord) -> bytes:
         "xxh3_64": record.xxh3_64,
         "value_id": record.value_id,
     }
-    return _frame(row, json.dumps(body, separators=(",", ":")).encode())
+    return _frame(row, _SNAPSHOT_VERSION, json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
@@ -79,7 +82,7 @@ def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
 
 def encode_entry(row: bytes, state: EntryState) -> bytes:
     """The bytes of an entry record under a row key."""
-    body = _ENTRY_V1.pack(
+    body = _ENTRY_V2.pack(
         state.create_time,
         state.access_time,
         state.size_bytes,
@@ -87,8 +90,9 @@ def encode_entry(row: bytes, state: EntryState) -> bytes:
         state.read_count,
         state.lease_expire_time or 0.0,
         _COMMITTED * state.committed | _PINNED * state.pinned,
+        state.skip_steps,
     )
-    return _frame(row, body)
+    return _frame(row, _ENTRY_VERSION, body)
 
 
 def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
@@ -102,8 +106,8 @@ def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
     return _known(_ENTRY_DECODERS, version)((namespace, entry_id), body)
 
 
-def _frame(row: bytes, body: bytes) -> bytes:
-    return _FRAME.pack(_VERSION, _digest(row, _VERSION, body)) + body
+def _frame(row: bytes, version: int, body: bytes) -> bytes:
+    return _FRAME.pack(version, _digest(row, version, body)) + body
 
 
 def _unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
@@ -138,7 +142,24 @@ def _decode_snapshot_v1(body: bytes) -> SnapshotRecord:
 
 
 def _decode_entry_v1(key: EntryKey, body: bytes) -> EntryState:
-    create, access, size, snapshots, reads, lease_end, flags = _ENTRY_V1.unpack(body)
+    return _entry_state(key, *_ENTRY_V1.unpack(body))
+
+
+def _decode_entry_v2(key: EntryKey, body: bytes) -> EntryState:
+    return _entry_state(key, *_ENTRY_V2.unpack(body))
+
+
+def _entry_state(
+    key: EntryKey,
+    create: float,
+    access: float,
+    size: int,
+    snapshots: int,
+    reads: int,
+    lease_end: float,
+    flags: int,
+    skip_steps: int = 0,
+) -> EntryState:
     return EntryState(
         *key,
         create_time=create,
@@ -149,8 +170,12 @@ def _decode_entry_v1(key: EntryKey, body: bytes) -> EntryState:
         committed=bool(flags & _COMMITTED),
         lease_expire_time=lease_end or None,
         pinned=bool(flags & _PINNED),
+        skip_steps=skip_steps,
     )
 
 
 _SNAPSHOT_DECODERS: Mapping[int, Callable[[bytes], SnapshotRecord]] = {1: _decode_snapshot_v1}
-_ENTRY_DECODERS: Mapping[int, Callable[[EntryKey, bytes], EntryState]] = {1: _decode_entry_v1}
+_ENTRY_DECODERS: Mapping[int, Callable[[EntryKey, bytes], EntryState]] = {
+    1: _decode_entry_v1,
+    2: _decode_entry_v2,
+}

@@ -44,9 +44,9 @@ class LatentStore(Protocol):
     whether or not a sweep has already freed its space. Snapshots live and die with their entry: an
     eviction never leaves part of one.
 
-    Removal. To stay within a quota the store removes committed entries, longest unused first
-    (reads and writes count as use); never pinned ones, uncommitted ones, or the entry that is being
-    written. It refuses a write only when no such removal makes room. Committed entries may have a
+    Removal. To stay within a quota the store removes committed entries, in the order of its
+    eviction policy (reads and writes count as use); never pinned ones, uncommitted ones, or the
+    entry that is being written. It refuses a write only when no such removal makes room. Committed entries may have a
     time to live, counted from their creation, that does not bind pinned ones. An entry whose bytes
     turn out to be corrupt is removed and reads as not there. Every removal is one eviction event.
 

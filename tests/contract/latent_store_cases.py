@@ -12,6 +12,7 @@ import numpy as np
 
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.metrics_store import MetricsStore
@@ -45,6 +46,7 @@ class Options:
     """What a test wants of a store."""
 
     quotas: Quotas = dataclasses.field(default_factory=Quotas)
+    policy: EvictionPolicy = dataclasses.field(default_factory=LeastRecentlyUsed)
     ttl_s: float = 0.0
     event_history: int = 1000
 
@@ -63,6 +65,7 @@ Open = Callable[[Path, ExitStack, Clock, Options], Opened]
 def open_memory(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
     store = MemoryStore(
         quotas=options.quotas,
+        policy=options.policy,
         ttl_s=options.ttl_s,
         max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
         event_history=options.event_history,
@@ -76,6 +79,7 @@ def open_lmdb(path: Path, stack: ExitStack, clock: Clock, options: Options, **mo
     store = LmdbStore(
         path / "lmdb",
         quotas=options.quotas,
+        policy=options.policy,
         ttl_s=options.ttl_s,
         max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
         event_history=options.event_history,

@@ -31,6 +31,13 @@ from tests.contract.latent_store_cases import (
 )
 
 from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.eviction_policies import (
+    AgedLeastBenefit,
+    EvictionPolicy,
+    FirstInFirstOut,
+    LeastBenefit,
+    LeastRecentlyUsed,
+)
 from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.errors import (
     DataCorrupt,
@@ -521,6 +528,56 @@ class TestRoom:
         save(store, "e", latents(size_bytes=2 * LATENT_BYTES))
         assert list_ids(store) == ["d", "e"]
         assert store.get_stats("").evicted_count == 3
+
+    @pytest.mark.parametrize(
+        ("policy", "evicted"),
+        [
+            (FirstInFirstOut(), "early"),
+            (LeastRecentlyUsed(), "deep"),
+            (LeastBenefit(), "loved"),
+            (AgedLeastBenefit(half_life=1), "deep"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+    )
+    def test_the_policy_says_who_is_evicted(
+        self, make_store: MakeStore, policy: EvictionPolicy, evicted: str
+    ) -> None:
+        """Uses x steps: early 2 x 9, loved 3 x 5, deep 2 x 8."""
+        store = make_store(quotas=Quotas(total_bytes=3 * LATENT_BYTES), policy=policy).store
+        refs = {}
+        for entry_id, step in (("early", 9), ("loved", 5), ("deep", 8)):
+            refs[entry_id] = Write.of(entry_id, step_index=step).to(store)
+            store.commit_entry("", entry_id)
+        for entry_id in ("deep", "loved", "loved", "early"):
+            store.read_latent("", refs[entry_id])
+        save(store, "new")
+        assert set(list_ids(store)) == {*refs, "new"} - {evicted}
+
+    def test_a_write_over_the_high_mark_evicts_down_to_the_low_mark(
+        self, make_store: MakeStore
+    ) -> None:
+        """So that the writes that follow evict nothing."""
+        quotas = Quotas(10 * LATENT_BYTES, high_water=0.8, low_water=0.5)
+        store = make_store(quotas=quotas).store
+        for entry_id in "abcdefgh":
+            save(store, entry_id)
+        assert list_ids(store) == list("abcdefgh")
+        save(store, "i")
+        assert list_ids(store) == list("efghi")
+        for entry_id in "jkl":
+            save(store, entry_id)
+        assert list_ids(store) == list("efghijkl")
+
+    def test_what_cannot_be_evicted_may_fill_the_quota_above_the_high_mark(
+        self, make_store: MakeStore
+    ) -> None:
+        quotas = Quotas(4 * LATENT_BYTES, high_water=0.5, low_water=0.25)
+        store = make_store(quotas=quotas).store
+        for entry_id in "abcd":
+            Write.of(entry_id).to(store)
+        with pytest.raises(QuotaExceeded):
+            Write.of("e").to(store)
+        assert store.get_stats("").uncommitted_count == 4
 
     def test_an_entry_is_evicted_with_all_its_snapshots(self, make_store: MakeStore) -> None:
         store = make_store(quotas=Quotas(total_bytes=3 * LATENT_BYTES)).store

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -10,16 +12,29 @@ from hypothesis import strategies as st
 
 from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
 from skipstone_latent_kv.eviction import EvictionQueue, Quotas, make_room
+from skipstone_latent_kv.eviction_policies import (
+    EvictionPolicy,
+    FirstInFirstOut,
+    LeastRecentlyUsed,
+    PolicyName,
+    policy_named,
+)
 from skipstone_shared.errors import QuotaExceeded
 
 
 def entry(namespace: str, entry_id: str, size_bytes: int = 10, **fields: object) -> EntryState:
-    values: dict[str, object] = {"committed": True, "snapshot_count": 1} | fields
-    return EntryState(namespace, entry_id, 0.0, 0.0, size_bytes, **values)  # type: ignore[arg-type]
+    values: dict[str, object] = {
+        "create_time": 0.0,
+        "access_time": 0.0,
+        "committed": True,
+        "snapshot_count": 1,
+    }
+    values |= fields
+    return EntryState(namespace, entry_id, size_bytes=size_bytes, **values)  # type: ignore[arg-type]
 
 
 def table_of(*states: EntryState) -> EntryTable:
-    table = EntryTable()
+    table = EntryTable(LeastRecentlyUsed())
     for state in states:
         table.put(state, used=True)
     return table
@@ -78,18 +93,40 @@ def test_a_touch_of_an_entry_that_has_gone_is_ignored() -> None:
     assert table.get(("n", "a")) is None
 
 
+def test_one_write_evicts_only_so_many_more_than_it_needs() -> None:
+    """All other writes wait while it does; the next one goes on."""
+    table = table_of(*(entry("n", str(number), 1) for number in range(2000)))
+    quotas = Quotas(2000, low_water=0.5)
+    victims = make_room(table, quotas, ("n", "new"), 10)
+    assert [v.entry_id for v in victims] == [str(number) for number in range(10 + 256)]
+
+
+def test_the_order_of_creation_and_of_use_survive_a_restart() -> None:
+    states = [
+        entry("n", "a", create_time=3.0, access_time=30.0),
+        entry("n", "b", create_time=1.0, access_time=20.0),
+        entry("n", "c", create_time=2.0, access_time=10.0),
+    ]
+    for policy, expected in ((FirstInFirstOut(), "bca"), (LeastRecentlyUsed(), "cba")):
+        table = EntryTable(policy)
+        table.load(states)
+        victims = make_room(table, Quotas(30), ("n", "new"), 30)
+        assert "".join(v.entry_id for v in victims) == expected
+
+
 def test_entries_that_went_without_an_eviction_leave_nothing_behind() -> None:
     """A store below its quota never takes from its queues; they must not grow for ever."""
-    queue = EvictionQueue()
+    queue = EvictionQueue(LeastRecentlyUsed())
     for number in range(10_000):
-        queue.offer(("n", str(number)), number)
-        queue.discard(("n", str(number)))
+        state = entry("n", str(number), last_use=number)
+        queue.offer(state)
+        queue.discard(state.key)
     assert len(queue) < 100
 
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["write", "touch", "pin", "unpin", "remove", "make_room"]),
+        st.sampled_from(["write", "write", "touch", "pin", "unpin", "remove"]),
         st.sampled_from(["n", "m"]),
         st.sampled_from("abcdef"),
         st.integers(1, 30),
@@ -99,17 +136,26 @@ OPERATIONS = st.lists(
 
 
 class Model:
-    """The same rules, written as plainly as possible: a list in order of use."""
+    """The same rules, written as plainly as possible: a list that is sorted for every question."""
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, policy: EvictionPolicy, quotas: Quotas) -> None:
+        self.policy = policy
         self.quotas = quotas
-        self.by_use: list[tuple[EntryKey, int, bool]] = []
+        self.entries: dict[EntryKey, EntryState] = {}
+        self.uses = 0
 
-    def find(self, key: EntryKey) -> tuple[EntryKey, int, bool] | None:
-        return next((e for e in self.by_use if e[0] == key), None)
+    def use(self, state: EntryState) -> None:
+        self.uses += 1
+        self.entries[state.key] = dataclasses.replace(
+            state, first_use=state.first_use or self.uses, last_use=self.uses
+        )
 
-    def used(self, namespace: str | None) -> int:
-        return sum(size for key, size, _ in self.by_use if namespace in (None, key[0]))
+    def used(self, namespace: str | None, without: Sequence[EntryKey] = ()) -> int:
+        return sum(
+            state.size_bytes
+            for key, state in self.entries.items()
+            if namespace in (None, key[0]) and key not in without
+        )
 
     def room(self, key: EntryKey, growth: int) -> list[EntryKey] | None:
         victims: list[EntryKey] = []
@@ -117,60 +163,59 @@ class Model:
             (key[0], self.quotas.namespace_bytes),
             (None, self.quotas.total_bytes),
         ):
-            candidates = [
-                e for e in self.by_use if not e[2] and e[0] != key and scope in (None, e[0][0])
-            ]
-            while (
-                self.used(scope)
-                + growth
-                - sum(e[1] for e in self.by_use if e[0] in victims and scope in (None, e[0][0]))
-                > quota
-            ):
-                rest = [e for e in candidates if e[0] not in victims]
-                if not rest:
-                    return None
-                victims.append(rest[0][0])
+            if self.used(scope, victims) + growth > quota * self.quotas.high_water:
+                candidates = sorted(
+                    (s for s in self.entries.values() if s.is_evictable and s.key != key),
+                    key=self.policy.rank,
+                )
+                for state in candidates:
+                    if self.used(scope, victims) + growth <= quota * self.quotas.low_water:
+                        break
+                    if scope in (None, state.namespace) and state.key not in victims:
+                        victims.append(state.key)
+            if self.used(scope, victims) + growth > quota:
+                return None
         return victims
 
 
 @settings(max_examples=80, deadline=None)
-@given(OPERATIONS)
+@given(OPERATIONS, st.sampled_from(get_args(PolicyName)), st.sampled_from([(1, 1), (0.75, 0.5)]))
 def test_the_queues_choose_as_a_sorted_list_would(
-    operations: list[tuple[str, str, str, int]],
+    operations: list[tuple[str, str, str, int]], name: PolicyName, marks: tuple[float, float]
 ) -> None:
-    quotas = Quotas(total_bytes=60, namespace_bytes=40)
-    table, model = EntryTable(), Model(quotas)
+    policy, quotas = policy_named(name, half_life=3), Quotas(60, 40, *marks)
+    table, model = EntryTable(policy), Model(policy, quotas)
     for operation, namespace, entry_id, size in operations:
         key = (namespace, entry_id)
-        state, known = table.get(key), model.find(key)
-        assert (state is None) == (known is None)
-        if operation in ("write", "make_room"):
+        state = table.get(key)
+        assert state == model.entries.get(key)
+        if operation == "write":
             growth = size - (state.size_bytes if state else 0)
             expected = model.room(key, growth)
             if expected is None:
                 with pytest.raises(QuotaExceeded):
                     make_room(table, quotas, key, growth)
                 continue
-            victims = [v.key for v in make_room(table, quotas, key, growth)]
-            assert victims == expected
-            for victim in victims:
+            assert [v.key for v in make_room(table, quotas, key, growth)] == expected
+            for victim in expected:
                 table.remove(victim)
-            pinned = known[2] if known else False
-            table.put(entry(namespace, entry_id, size, pinned=pinned), used=True)
-            model.by_use = [e for e in model.by_use if e[0] not in [*expected, key]]
-            model.by_use.append((key, size, pinned))
-        elif state is None or known is None:
+                del model.entries[victim]
+            written = (state or entry(*key, 0, snapshot_count=0)).with_snapshot(
+                size, growth, True, 9
+            )
+            table.put(written, used=True)
+            model.use(written)
+        elif state is None:
             continue
         elif operation == "touch":
             table.touch(key, 1.0)
-            model.by_use.remove(known)
-            model.by_use.append(known)
+            read = dataclasses.replace(state, access_time=1.0, read_count=state.read_count + 1)
+            model.use(read)
         elif operation == "remove":
             table.remove(key)
-            model.by_use.remove(known)
+            del model.entries[key]
         else:
-            pinned = operation == "pin"
-            table.put(dataclasses.replace(state, pinned=pinned))
-            model.by_use[model.by_use.index(known)] = (key, known[1], pinned)
+            model.entries[key] = dataclasses.replace(state, pinned=operation == "pin")
+            table.put(model.entries[key])
         assert table.size_bytes() == model.used(None)
         assert table.size_bytes(namespace) == model.used(namespace)

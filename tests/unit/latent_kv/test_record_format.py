@@ -66,6 +66,11 @@ ENTRY_V1 = bytes.fromhex(
     "0120815e5b42adefb100001040fc54d94100006040fc54d9410808000000000000010000000000000003"
     "00000000000000000010d6fc54d94102"
 )
+# By the second, which added the highest step.
+ENTRY_V2 = bytes.fromhex(
+    "02240ffe4a46f32e7600001040fc54d94100006040fc54d9410808000000000000010000000000000003"
+    "00000000000000000010d6fc54d9410213000000"
+)
 
 
 def test_records_of_version_1_are_read() -> None:
@@ -73,9 +78,17 @@ def test_records_of_version_1_are_read() -> None:
     assert decode_entry(ROW, ENTRY_V1) == STATE
 
 
+def test_the_entry_record_of_version_2_is_read() -> None:
+    assert decode_entry(ROW, ENTRY_V2) == dataclasses.replace(STATE, skip_steps=19)
+
+
 def test_what_is_written_is_read_back() -> None:
     assert decode_snapshot(SNAPSHOT_ROW, encode_snapshot(SNAPSHOT_ROW, RECORD)) == RECORD
-    for state in (STATE, STATE.as_committed(), dataclasses.replace(STATE, pinned=False)):
+    for state in (
+        STATE,
+        STATE.as_committed(),
+        dataclasses.replace(STATE, pinned=False, skip_steps=1 << 31),
+    ):
         assert decode_entry(ROW, encode_entry(ROW, state)) == state
 
 
@@ -104,7 +117,7 @@ def test_a_record_under_the_key_of_another_is_noticed() -> None:
 
 
 def test_a_version_of_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipstone_latent_kv.record_format._VERSION", 2)
+    monkeypatch.setattr("skipstone_latent_kv.record_format._ENTRY_VERSION", 3)
     written = encode_entry(ROW, STATE)
-    with pytest.raises(DataCorrupt, match="version 2"):
+    with pytest.raises(DataCorrupt, match="version 3"):
         decode_entry(ROW, written)

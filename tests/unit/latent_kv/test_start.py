@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 import structlog
 from pydantic import ValidationError
-from tests.contract.latent_store_cases import Write, latents, save
+from tests.contract.latent_store_cases import Write, latents, list_ids, save
 
 from skipstone_latent_kv.__main__ import build, main, open_store
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_shared.config import resolve_settings
+from skipstone_shared.config_sources import ConfigError
 from skipstone_shared.errors import InvalidArgument, QuotaExceeded
 
 
@@ -93,6 +94,7 @@ def test_settings_reach_the_store(tmp_path: Path, engine: str) -> None:
         "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
         "SKIPSTONE_LATENT_KV_NAMESPACE_QUOTA_BYTES": "3000",
         "SKIPSTONE_LATENT_KV_MAX_SNAPSHOT_BYTES": "2048",
+        "SKIPSTONE_LATENT_KV_LOW_WATER": "1.0",
     }
     settings, _ = resolve_settings(LatentKVSettings, [], environ)
     store = open_store(settings)
@@ -116,3 +118,27 @@ def test_stopping_sweeps_and_closes_the_store(tmp_path: Path) -> None:
     for callback in mounted.on_stop:
         callback()
     LmdbStore(tmp_path).close()
+
+
+@pytest.mark.parametrize("engine", ["memory", "lmdb"])
+def test_policy_and_water_marks_reach_the_store(tmp_path: Path, engine: str) -> None:
+    environ = {
+        "SKIPSTONE_LATENT_KV_STORE": engine,
+        "SKIPSTONE_LATENT_KV_DATA_DIR": str(tmp_path),
+        "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
+        "SKIPSTONE_LATENT_KV_EVICTION_POLICY": "fifo",
+        "SKIPSTONE_LATENT_KV_HIGH_WATER": "0.75",
+        "SKIPSTONE_LATENT_KV_LOW_WATER": "0.5",
+    }
+    settings, _ = resolve_settings(LatentKVSettings, [], environ)
+    store = open_store(settings)
+    refs = [save(store, entry_id) for entry_id in "abc"]
+    store.read_latent("", refs[0])
+    save(store, "d")
+    assert list_ids(store) == ["c", "d"]
+    store.close()
+
+
+def test_water_marks_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"low_water \(0.9\) must not be above high_water"):
+        resolve_settings(LatentKVSettings, ["--high-water", "0.8", "--low-water", "0.9"], {})
