@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Protocol
 
 from skipstone_shared.denoise_runs import (
@@ -22,11 +22,17 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    NamespacePage,
     SearchHit,
     Vector,
     VectorEntry,
 )
-from skipstone_shared.stored_entries import StoredEntry, StoreStats
+from skipstone_shared.stored_entries import (
+    EvictionEvent,
+    StoredEntry,
+    StoredEntryPage,
+    StoreStats,
+)
 
 
 class Embedder(Protocol):
@@ -68,12 +74,32 @@ class EntryIndex(Protocol):
         """One page, oldest first."""
         ...
 
+    async def list_namespaces(self, page_size: int = 100, page_token: str = "") -> NamespacePage:
+        """One page of the namespaces that have entries, ascending."""
+        ...
+
     async def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> Sequence[bool]:
         """Removes entries from every partition; per id whether it was there."""
         ...
 
     async def get_stats(self, namespace: str) -> IndexStats:
         """Counts of a namespace."""
+        ...
+
+
+class EvictionStream(Protocol):
+    """Removals as they happen, an asynchronous iterator."""
+
+    def __aiter__(self) -> AsyncIterator[EvictionEvent]:
+        """Itself."""
+        ...
+
+    async def __anext__(self) -> EvictionEvent:
+        """Waits for the next removal."""
+        ...
+
+    def close(self) -> None:
+        """Ends the stream."""
         ...
 
 
@@ -90,6 +116,20 @@ class LatentEntries(Protocol):
 
     async def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> Sequence[bool]:
         """Removes entries; per id whether it was there."""
+        ...
+
+    async def list_entries(
+        self, namespace: str, *, page_size: int = 100, page_token: str = ""
+    ) -> StoredEntryPage:
+        """One page of the committed entries, by ascending id."""
+        ...
+
+    async def watch_evictions(self, namespace: str, after_sequence: int = 0) -> EvictionStream:
+        """Removals after a sequence number (0: from now on) of a namespace, empty for all.
+
+        The first event is a GAP where events are lost. Raises `InvalidArgument` when the store has
+        not come to that number.
+        """
         ...
 
     async def get_stats(self, namespace: str) -> StoreStats:

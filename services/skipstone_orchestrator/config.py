@@ -120,6 +120,25 @@ class OrchestratorSettings(ServiceSettings):
     lease_s: float = Field(default=600.0, ge=MIN_LEASE_S, le=MAX_LEASE_S)
     """Seconds until snapshots of a run that is never saved are removed. Longer than a run."""
 
+    follow_evictions: bool = True
+    """Whether this replica follows what latent_kv removes and takes the vectors out of the index.
+    One replica that does is enough; latent_kv bounds how many may (max_watchers)."""
+
+    reconcile_interval_s: float = Field(default=3600.0, ge=0.0)
+    """Seconds between passes that compare latent_kv with vector_index and remove what only one of
+    them has; 0: only when removals may have been missed."""
+
+    reconcile_entries_per_s: float = Field(default=200.0, gt=0.0)
+    """Entries that a pass compares per second at most."""
+
+    reconcile_grace_s: float = Field(default=300.0, ge=0.0)
+    """Seconds that a pass gives an entry without a vector: one that is used or gets its vector
+    meanwhile stays."""
+
+    reconcile_removes_entries: bool = True
+    """Whether a pass removes committed entries without a vector from latent_kv. No for a store
+    that others use for entries of their own; they are evicted like all."""
+
     plan_cache_size: int = Field(default=256, ge=1)
     """Plans kept, one per set of parameters without prompt and seed."""
 

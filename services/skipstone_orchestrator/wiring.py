@@ -25,6 +25,7 @@ from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.saver import EntryWriter, Saver, SaveSettings
 from skipstone_orchestrator.served_counts import BreakerCollector, ServedCounts
+from skipstone_orchestrator.upkeep import Upkeep
 
 
 class Probed(Protocol):
@@ -112,10 +113,12 @@ class Orchestrator:
             backends.index, backends.store, self._guards, settings.call_timeout_s
         )
         self.replica = self._make_replica(version)
+        self._upkeep = Upkeep(settings, backends.index, backends.store, self._guards)
 
     def collectors(self) -> list[Collector]:
         """The Prometheus metrics of the replica."""
-        return [*self._counts.collectors(), BreakerCollector(self.replica.service_states)]
+        breakers = BreakerCollector(self.replica.service_states)
+        return [*self._counts.collectors(), breakers, *self._upkeep.collectors()]
 
     def start(self) -> None:
         """Starts saving and watching; inside the event loop. A service that is down is no error."""
@@ -123,6 +126,8 @@ class Orchestrator:
         guards = self._guards
         for guard in (guards.embedding, guards.index, guards.store, self._denoise_guard):
             self._spawn(guard.watch())
+        for work in self._upkeep.work():
+            self._spawn(work)
 
     async def stop(self) -> None:
         """Works off what waits to be saved, then ends the background tasks."""

@@ -82,7 +82,9 @@ def test_a_store_that_lost_everything_is_a_miss_and_the_index_forgets_too(
     shutil.rmtree(cluster.folder / "latent_kv")
     cluster.restart("latent_kv")
     near = generate(cluster.client, namespace, REWORDED, seed=2)
-    assert (near.provenance.tier, near.provenance.reason) == (HitTier.MISS, "STALE_DONOR")
+    assert near.provenance.tier is HitTier.MISS
+    # Whichever comes first: a request that finds the entry stale, or the pass that removes it.
+    assert near.provenance.reason in ("STALE_DONOR", "NO_CANDIDATE")
     assert picture(near) == picture(
         generate(cluster.client, namespace, REWORDED, seed=2, cache=OFF)
     )

@@ -28,7 +28,8 @@ from skipstone_shared.orchestration import (
 P = ParamSpec("P")
 
 # Deadlines that only a hanging service meets, however busy the machine is, and probes so far apart
-# that only requests change a breaker. A test of hanging shortens the deadline it is about.
+# that only requests change a breaker. A test of hanging shortens the deadline it is about. Nothing
+# follows evictions, so that the calls a test counts are those of its requests.
 QUIET: dict[str, Any] = {
     "embedding_timeout_s": 10.0,
     "index_timeout_s": 10.0,
@@ -42,6 +43,7 @@ QUIET: dict[str, Any] = {
     "probe_timeout_s": 10.0,
     "breaker_open_s": 1000.0,
     "return_wait_s": 0.02,
+    "follow_evictions": False,
 }
 
 
