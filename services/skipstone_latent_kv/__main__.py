@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 
+from prometheus_client.registry import Collector
+
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import policy_named
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
+from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.server import mount
+from skipstone_latent_kv.store import LatentStore
 from skipstone_latent_kv.sweeper import Sweeper
 from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
@@ -26,9 +30,15 @@ def build(settings: LatentKVSettings) -> Mounted:
     """Opens the configured store and puts a server's parts around it."""
     store = open_store(settings)
     sweeper = Sweeper(store, settings.sweep_interval_s)
-    measured = MetricsStore(store)
-    on_stop = [sweeper.stop, measured.close]
-    return mount(measured, settings.max_watchers, on_stop, measured.collectors)
+    collectors: list[Collector] = []
+    served: LatentStore = store
+    if settings.memory_tier_bytes:
+        tier = MemoryTier(store, settings.memory_tier_bytes)
+        collectors += tier.collectors
+        served = tier
+    measured = MetricsStore(served)
+    collectors += measured.collectors
+    return mount(measured, settings.max_watchers, [sweeper.stop, measured.close], collectors)
 
 
 def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:

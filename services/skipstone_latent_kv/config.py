@@ -23,6 +23,9 @@ class LatentKVSettings(ServiceSettings):
     store: Literal["lmdb", "memory"] = "lmdb"
     """Engine: lmdb keeps snapshots on disk, memory forgets them when the process ends."""
 
+    memory_tier_bytes: int = Field(default=0, ge=0)
+    """Bytes of the snapshots read last that stay in memory in front of the store; 0: none."""
+
     data_dir: Path = Path("data/latent_kv")
     """Directory of the lmdb store; created when it is missing. One process at a time may use it."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from skipstone_latent_kv import incoming
 from skipstone_latent_kv.entry_table import EntryKey, EntryState
@@ -34,8 +34,11 @@ from skipstone_shared.stored_entries import (
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
+    StoredSnapshot,
     StoreStats,
 )
+
+T = TypeVar("T")
 
 Durability = Literal["always", "group", "none"]
 
@@ -132,24 +135,13 @@ class LmdbStore:
 
     def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
         """See ``LatentStore``; the data are a copy, so that a slow caller holds no transaction."""
-        key = incoming.check_ref(namespace, ref), ref.entry_id
-        missing = LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
-        self._check_open()
-        if self._entries.find(key) is None:
-            raise missing
-        try:
-            with self._entries.read() as txn:
-                record = self._entries.rows.snapshot(txn, key, ref.step_index)
-                if record is None:
-                    raise missing
-                stored = reference(key[0], record.metadata, record.xxh3_64)
-                check_matches(ref, stored)
-                data = self._entries.value(txn, record)
-        except DataCorrupt as error:
-            self._entries.remove_corrupt(key, error)
-            raise missing from error
-        self._entries.table.touch(key, self._clock())
-        return Snapshot(stored, record.metadata, data)
+        head, data = self._read(namespace, ref, self._entries.value)
+        return Snapshot(head.ref, head.metadata, data)
+
+    def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
+        """See ``LatentStore``."""
+        head, _ = self._read(namespace, ref, lambda txn, record: None)
+        return head
 
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""
@@ -293,6 +285,32 @@ class LmdbStore:
         if not self._closed:
             self._closed = True
             self._entries.close()
+
+    def _read(
+        self,
+        namespace: str,
+        ref: LatentRef,
+        load: Callable[[Transaction, SnapshotRecord], T],
+    ) -> tuple[StoredSnapshot, T]:
+        """A snapshot, and what ``load`` makes of its record; counts as a read."""
+        key = incoming.check_ref(namespace, ref), ref.entry_id
+        missing = LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
+        self._check_open()
+        if self._entries.find(key) is None:
+            raise missing
+        try:
+            with self._entries.read() as txn:
+                record = self._entries.rows.snapshot(txn, key, ref.step_index)
+                if record is None:
+                    raise missing
+                stored = reference(key[0], record.metadata, record.xxh3_64)
+                check_matches(ref, stored)
+                loaded = load(txn, record)
+        except DataCorrupt as error:
+            self._entries.remove_corrupt(key, error)
+            raise missing from error
+        self._entries.table.touch(key, self._clock())
+        return StoredSnapshot(stored, record.metadata), loaded
 
     def _before_write(
         self, txn: Transaction, key: EntryKey, step_index: int, now: float

@@ -111,6 +111,11 @@ class MemoryStore:
             self._table.touch(key, self._clock())
             return snapshot
 
+    def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
+        """See ``LatentStore``."""
+        snapshot = self.read_latent(namespace, ref)
+        return StoredSnapshot(snapshot.ref, snapshot.metadata)
+
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""
         with self._open_lock():

@@ -17,6 +17,7 @@ from skipstone_shared.stored_entries import (
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
+    StoredSnapshot,
     StoreStats,
 )
 
@@ -82,6 +83,11 @@ class MetricsStore:
             snapshot = self._store.read_latent(namespace, ref)
         self._bytes.labels("read_latent").inc(snapshot.ref.size_bytes)
         return snapshot
+
+    def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
+        """See ``LatentStore``."""
+        with self._measured("touch_latent"):
+            return self._store.touch_latent(namespace, ref)
 
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""

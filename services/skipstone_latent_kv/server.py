@@ -37,6 +37,7 @@ from skipstone_shared.stored_entry_messages import (
     store_stats_to_message,
     stored_entry_to_message,
     stored_page_to_message,
+    stored_snapshot_to_message,
 )
 from skipstone_shared.timestamp_messages import timestamp_to_message
 
@@ -129,7 +130,12 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
                 field="chunk_bytes",
                 allowed=f"0 (for {MAX_CHUNK_BYTES}) to {MAX_CHUNK_BYTES}",
             )
-        snapshot = self._store.read_latent(request.namespace, ref_from_message(request.ref))
+        ref = ref_from_message(request.ref)
+        if request.omit_data:
+            head = self._store.touch_latent(request.namespace, ref)
+            yield pb.ReadLatentResponse(snapshot=stored_snapshot_to_message(head))
+            return
+        snapshot = self._store.read_latent(request.namespace, ref)
         yield from snapshot_to_messages(snapshot, request.chunk_bytes or MAX_CHUNK_BYTES)
 
     def CommitEntry(  # noqa: N802

@@ -12,6 +12,7 @@ from skipstone_shared.stored_entries import (
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
+    StoredSnapshot,
     StoreStats,
 )
 
@@ -46,9 +47,10 @@ class LatentStore(Protocol):
 
     Removal. To stay within a quota the store removes committed entries, in the order of its
     eviction policy (reads and writes count as use); never pinned ones, uncommitted ones, or the
-    entry that is being written. It refuses a write only when no such removal makes room. Committed entries may have a
-    time to live, counted from their creation, that does not bind pinned ones. An entry whose bytes
-    turn out to be corrupt is removed and reads as not there. Every removal is one eviction event.
+    entry that is being written. It refuses a write only when no such removal makes room. Committed
+    entries may have a time to live, counted from their creation, that does not bind pinned ones. An
+    entry whose bytes turn out to be corrupt is removed and reads as not there. Every removal is one
+    eviction event.
 
     Reading. ``access_time`` and ``read_count`` may lag on disk: a crash can lose the last seconds
     of them, nothing else.
@@ -104,6 +106,22 @@ class LatentStore(Protocol):
 
         Raises:
             LatentNotFound: no such snapshot, or it was corrupt and has been removed. Normal.
+            FingerprintMismatch: another spec or checksum is stored than the reference names.
+            InvalidArgument: a bad reference.
+        """
+        ...
+
+    def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
+        """A read without the bytes, for a caller that holds them and asks whether they still count.
+
+        It counts as a read. The bytes are not looked at: that they are sound is not said.
+
+        Args:
+            namespace: As for ``read_latent``.
+            ref: As for ``read_latent``.
+
+        Raises:
+            LatentNotFound: no such snapshot. Normal.
             FingerprintMismatch: another spec or checksum is stored than the reference names.
             InvalidArgument: a bad reference.
         """

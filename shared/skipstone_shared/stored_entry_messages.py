@@ -96,6 +96,21 @@ def snapshot_to_messages(
         yield latent_kv_pb2.ReadLatentResponse(data=chunk)
 
 
+def head_from_messages(
+    messages: Iterable[latent_kv_pb2.ReadLatentResponse],
+) -> StoredSnapshot:
+    """The snapshot without its bytes of the messages of one ReadLatent.
+
+    Raises:
+        DataCorrupt: the snapshot is not announced exactly once.
+        InvalidArgument: a bad reference or bad metadata.
+    """
+    heads = [message.snapshot for message in messages if message.HasField("snapshot")]
+    if len(heads) != 1:
+        raise DataCorrupt(f"snapshot announced {len(heads)} times in one stream")
+    return stored_snapshot_from_message(heads[0])
+
+
 class SnapshotAssembler:
     """Puts the messages of one ReadLatent together and checks them.
 

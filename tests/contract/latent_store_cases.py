@@ -15,6 +15,7 @@ from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
+from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.store import LatentStore
@@ -106,12 +107,26 @@ def open_client(path: Path, stack: ExitStack, clock: Clock, options: Options) ->
     return Opened(stack.enter_context(LatentKVClient(target)), inner.sweep)
 
 
+def open_tiered(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    inner = open_lmdb(path, stack, clock, options)
+    return Opened(MemoryTier(inner.store, 1 << 20), inner.sweep)
+
+
+def open_tiered_remote(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    inner = open_memory(path, stack, clock, options)
+    target = stack.enter_context(in_process_server(mount(inner.store)))
+    client = stack.enter_context(LatentKVClient(target))
+    return Opened(MemoryTier(client, 1 << 20), inner.sweep)
+
+
 IMPLEMENTATIONS: list[Open] = [
     open_memory,
     open_lmdb,
     open_lmdb_unsynced,
     open_measured,
     open_client,
+    open_tiered,
+    open_tiered_remote,
 ]
 
 

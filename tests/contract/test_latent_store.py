@@ -169,6 +169,24 @@ class TestWritingAndReading:
                 store.read_latent("", other)
         assert store.read_latent("", ref).ref == ref
 
+    def test_a_touch_tells_what_is_stored_without_its_bytes(self, store: LatentStore) -> None:
+        write = Write.of("entry")
+        ref = write.to(store)
+        bare = LatentRef(namespace="", entry_id="entry", step_index=5)
+        head = store.touch_latent("", bare)
+        assert (head.ref, head.metadata) == (ref, write.metadata)
+        assert store.get_entry("", "entry").read_count == 1
+
+    def test_a_touch_fails_as_a_read_would(self, store: LatentStore) -> None:
+        ref = save(store, "entry")
+        with pytest.raises(FingerprintMismatch):
+            store.touch_latent("", dataclasses.replace(ref, xxh3_64=1))
+        with pytest.raises(InvalidArgument):
+            store.touch_latent("", dataclasses.replace(ref, namespace="other"))
+        store.delete_entries("", ["entry"])
+        with pytest.raises(LatentNotFound):
+            store.touch_latent("", ref)
+
     def test_overwriting_replaces_the_snapshot_and_voids_old_references(
         self, store: LatentStore
     ) -> None:

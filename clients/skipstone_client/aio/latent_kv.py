@@ -22,11 +22,13 @@ from skipstone_shared.stored_entries import (
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
+    StoredSnapshot,
     StoreStats,
 )
 from skipstone_shared.stored_entry_messages import (
     SnapshotAssembler,
     eviction_from_message,
+    head_from_messages,
     store_capabilities_from_message,
     store_stats_from_message,
     stored_entry_from_message,
@@ -94,6 +96,20 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         finally:
             stream.close()
         return snapshot.finish()
+
+    async def touch_latent(
+        self, namespace: str, ref: LatentRef, *, timeout_s: float | None = None
+    ) -> StoredSnapshot:
+        """What is stored under a reference, without its bytes; counts as a read."""
+        request = new_message(
+            pb.ReadLatentRequest, namespace=namespace, ref=ref_to_message(ref), omit_data=True
+        )
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
+        try:
+            return head_from_messages([message async for message in stream])
+        finally:
+            stream.close()
 
     async def write_arrays(
         self,

@@ -24,6 +24,7 @@ def test_operations_are_counted_by_outcome_with_their_bytes_and_times() -> None:
     ref = Write.of("entry").to(store)
     store.read_latent("", ref)
     store.read_latent("", ref)
+    store.touch_latent("", ref)
     with pytest.raises(LatentNotFound):
         store.read_latent("", LatentRef("", "nothing", 0))
     with pytest.raises(ZeroDivisionError):
@@ -33,5 +34,6 @@ def test_operations_are_counted_by_outcome_with_their_bytes_and_times() -> None:
     assert value("operations_total", operation="read_latent", outcome="LATENT_NOT_FOUND") == 1
     assert value("operations_total", operation="write_latent", outcome="INTERNAL") == 1
     assert value("operation_seconds_count", operation="read_latent") == 3
+    assert value("operations_total", operation="touch_latent", outcome="OK") == 1
     assert value("data_bytes_total", operation="read_latent") == 2 * LATENT_BYTES
     assert value("data_bytes_total", operation="write_latent") == LATENT_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import json
@@ -14,13 +15,14 @@ from tests.contract.latent_store_cases import Write, latents, list_ids, save
 
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVStub
+from skipstone_client.aio import AsyncLatentKVClient
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.server import mount
 from skipstone_shared.grpc_errors import from_rpc_error
 from skipstone_shared.grpc_server import Mounted, in_process_server
 from skipstone_shared.latent_messages import ref_to_message
-from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
+from skipstone_shared.stored_entries import MAX_CHUNK_BYTES, StoredSnapshot
 from skipstone_shared.stored_entry_messages import write_to_messages
 
 TIMEOUT_S = 30.0
@@ -31,6 +33,7 @@ class Served:
     """A store behind a server, and a raw stub of it."""
 
     store: MemoryStore
+    target: str
     stub: LatentKVStub
     mounted: Mounted
 
@@ -45,7 +48,7 @@ def served() -> Iterator[Served]:
         in_process_server(mounted) as target,
         grpc.insecure_channel(target) as channel,
     ):
-        yield Served(store, LatentKVStub(channel), mounted)
+        yield Served(store, target, LatentKVStub(channel), mounted)
     store.close()
 
 
@@ -172,6 +175,22 @@ class TestReads:
         assert [status.code for status in deleted.statuses] == [0, 0]
         assert list(deleted.existed) == [False, True]
         assert deleted.deleted_count == 1
+
+    def test_omitted_data_leave_one_message_and_count_as_a_read(self, served: Served) -> None:
+        ref = ref_to_message(save(served.store, "entry"))
+        request = pb.ReadLatentRequest(ref=ref, omit_data=True)
+        (only,) = served.stub.ReadLatent(request, timeout=TIMEOUT_S)
+        assert only.snapshot.ref == ref
+        assert served.store.get_entry("", "entry").read_count == 1
+
+    def test_the_asynchronous_client_touches_too(self, served: Served) -> None:
+        ref = save(served.store, "entry")
+
+        async def touch() -> StoredSnapshot:
+            async with AsyncLatentKVClient(served.target) as client:
+                return await client.touch_latent("", ref)
+
+        assert asyncio.run(touch()).ref == ref
 
 
 class TestWatchers:

@@ -142,3 +142,12 @@ def test_policy_and_water_marks_reach_the_store(tmp_path: Path, engine: str) -> 
 def test_water_marks_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"low_water \(0.9\) must not be above high_water"):
         resolve_settings(LatentKVSettings, ["--high-water", "0.8", "--low-water", "0.9"], {})
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_the_memory_tier_is_there_when_it_has_a_size(size: int) -> None:
+    mounted = build(LatentKVSettings(store="memory", memory_tier_bytes=size))
+    names = {metric.name for collector in mounted.collectors for metric in collector.collect()}
+    assert ("skipstone_latent_kv_memory_tier_bytes" in names) == (size > 0)
+    for stop in mounted.on_stop:
+        stop()

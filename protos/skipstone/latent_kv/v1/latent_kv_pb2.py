@@ -28,15 +28,15 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from skipstone.latent.v1 import latent_pb2 as skipstone_dot_latent_dot_v1_dot_latent__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&skipstone/latent_kv/v1/latent_kv.proto\x12\x16skipstone.latent_kv.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a skipstone/latent/v1/latent.proto\"\xbe\x02\n\x0bStoredEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x39\n\tsnapshots\x18\x02 \x03(\x0b\x32&.skipstone.latent_kv.v1.StoredSnapshot\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61\x63\x63\x65ss_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nread_count\x18\x05 \x01(\x03\x12\x11\n\tcommitted\x18\x06 \x01(\x08\x12\x35\n\x11lease_expire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06pinned\x18\x08 \x01(\x08\x12\x12\n\nsize_bytes\x18\t \x01(\x03\"v\n\x0eStoredSnapshot\x12+\n\x03ref\x18\x01 \x01(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\x12\x37\n\x08metadata\x18\x02 \x01(\x0b\x32%.skipstone.latent.v1.SnapshotMetadata\"\x18\n\x16GetCapabilitiesRequest\"\xe6\x01\n\x17GetCapabilitiesResponse\x12\x0e\n\x06\x65ngine\x18\x01 \x01(\t\x12\x17\n\x0fmax_chunk_bytes\x18\x02 \x01(\x05\x12\x1a\n\x12max_snapshot_bytes\x18\x03 \x01(\x03\x12\x16\n\x0emax_batch_size\x18\x04 \x01(\x05\x12,\n\tmin_lease\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tmax_lease\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ndurability\x18\x07 \x01(\t\"\x95\x01\n\x12WriteLatentRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12;\n\x06header\x18\x02 \x01(\x0b\x32).skipstone.latent_kv.v1.WriteLatentHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x03 \x01(\x0cH\x00\x12\x14\n\x0c\x66inish_write\x18\x04 \x01(\x08\x42\t\n\x07payload\"\x9b\x01\n\x11WriteLatentHeader\x12\x37\n\x08metadata\x18\x01 \x01(\x0b\x32%.skipstone.latent.v1.SnapshotMetadata\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0f\n\x07xxh3_64\x18\x03 \x01(\x06\x12(\n\x05lease\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"B\n\x13WriteLatentResponse\x12+\n\x03ref\x18\x01 \x01(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\"h\n\x11ReadLatentRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12+\n\x03ref\x18\x02 \x01(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\x12\x13\n\x0b\x63hunk_bytes\x18\x03 \x01(\x05\"k\n\x12ReadLatentResponse\x12:\n\x08snapshot\x18\x01 \x01(\x0b\x32&.skipstone.latent_kv.v1.StoredSnapshotH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07payload\"9\n\x12\x43ommitEntryRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\"I\n\x13\x43ommitEntryResponse\x12\x32\n\x05\x65ntry\x18\x01 \x01(\x0b\x32#.skipstone.latent_kv.v1.StoredEntry\"b\n\x11RenewLeaseRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"K\n\x12RenewLeaseResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"6\n\x0fGetEntryRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\"F\n\x10GetEntryResponse\x12\x32\n\x05\x65ntry\x18\x01 \x01(\x0b\x32#.skipstone.latent_kv.v1.StoredEntry\"k\n\x12ListEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1b\n\x13include_uncommitted\x18\x04 \x01(\x08\"d\n\x13ListEntriesResponse\x12\x34\n\x07\x65ntries\x18\x01 \x03(\x0b\x32#.skipstone.latent_kv.v1.StoredEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"I\n\x11PinEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tentry_ids\x18\x02 \x03(\t\x12\x0e\n\x06pinned\x18\x03 \x01(\x08\":\n\x12PinEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\"<\n\x14\x44\x65leteEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tentry_ids\x18\x02 \x03(\t\"e\n\x15\x44\x65leteEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12\x15\n\rdeleted_count\x18\x02 \x01(\x03\x12\x0f\n\x07\x65xisted\x18\x03 \x03(\x08\"+\n\x16\x44\x65leteNamespaceRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"0\n\x17\x44\x65leteNamespaceResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\"B\n\x15WatchEvictionsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03\"\x83\x01\n\x16WatchEvictionsResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x32\n\x04kind\x18\x02 \x01(\x0e\x32$.skipstone.latent_kv.v1.EvictionKind\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x04 \x01(\t\"$\n\x0fGetStatsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"\xae\x01\n\x10GetStatsResponse\x12\x13\n\x0b\x65ntry_count\x18\x01 \x01(\x03\x12\x19\n\x11uncommitted_count\x18\x02 \x01(\x03\x12\x16\n\x0esnapshot_count\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x13\n\x0bquota_bytes\x18\x05 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x06 \x01(\x03\x12\x15\n\revicted_count\x18\x07 \x01(\x03*\xd0\x01\n\x0c\x45victionKind\x12\x1d\n\x19\x45VICTION_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45VICTION_KIND_GAP\x10\x01\x12\x1a\n\x16\x45VICTION_KIND_CAPACITY\x10\x02\x12\x19\n\x15\x45VICTION_KIND_EXPIRED\x10\x03\x12\x19\n\x15\x45VICTION_KIND_DELETED\x10\x04\x12\x19\n\x15\x45VICTION_KIND_CORRUPT\x10\x05\x12\x1d\n\x19\x45VICTION_KIND_LEASE_ENDED\x10\x06\x32\xfc\t\n\x08LatentKV\x12r\n\x0fGetCapabilities\x12..skipstone.latent_kv.v1.GetCapabilitiesRequest\x1a/.skipstone.latent_kv.v1.GetCapabilitiesResponse\x12h\n\x0bWriteLatent\x12*.skipstone.latent_kv.v1.WriteLatentRequest\x1a+.skipstone.latent_kv.v1.WriteLatentResponse(\x01\x12\x65\n\nReadLatent\x12).skipstone.latent_kv.v1.ReadLatentRequest\x1a*.skipstone.latent_kv.v1.ReadLatentResponse0\x01\x12\x66\n\x0b\x43ommitEntry\x12*.skipstone.latent_kv.v1.CommitEntryRequest\x1a+.skipstone.latent_kv.v1.CommitEntryResponse\x12\x63\n\nRenewLease\x12).skipstone.latent_kv.v1.RenewLeaseRequest\x1a*.skipstone.latent_kv.v1.RenewLeaseResponse\x12]\n\x08GetEntry\x12\'.skipstone.latent_kv.v1.GetEntryRequest\x1a(.skipstone.latent_kv.v1.GetEntryResponse\x12\x66\n\x0bListEntries\x12*.skipstone.latent_kv.v1.ListEntriesRequest\x1a+.skipstone.latent_kv.v1.ListEntriesResponse\x12\x63\n\nPinEntries\x12).skipstone.latent_kv.v1.PinEntriesRequest\x1a*.skipstone.latent_kv.v1.PinEntriesResponse\x12l\n\rDeleteEntries\x12,.skipstone.latent_kv.v1.DeleteEntriesRequest\x1a-.skipstone.latent_kv.v1.DeleteEntriesResponse\x12r\n\x0f\x44\x65leteNamespace\x12..skipstone.latent_kv.v1.DeleteNamespaceRequest\x1a/.skipstone.latent_kv.v1.DeleteNamespaceResponse\x12q\n\x0eWatchEvictions\x12-.skipstone.latent_kv.v1.WatchEvictionsRequest\x1a..skipstone.latent_kv.v1.WatchEvictionsResponse0\x01\x12]\n\x08GetStats\x12\'.skipstone.latent_kv.v1.GetStatsRequest\x1a(.skipstone.latent_kv.v1.GetStatsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&skipstone/latent_kv/v1/latent_kv.proto\x12\x16skipstone.latent_kv.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a skipstone/latent/v1/latent.proto\"\xbe\x02\n\x0bStoredEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x39\n\tsnapshots\x18\x02 \x03(\x0b\x32&.skipstone.latent_kv.v1.StoredSnapshot\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x61\x63\x63\x65ss_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nread_count\x18\x05 \x01(\x03\x12\x11\n\tcommitted\x18\x06 \x01(\x08\x12\x35\n\x11lease_expire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06pinned\x18\x08 \x01(\x08\x12\x12\n\nsize_bytes\x18\t \x01(\x03\"v\n\x0eStoredSnapshot\x12+\n\x03ref\x18\x01 \x01(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\x12\x37\n\x08metadata\x18\x02 \x01(\x0b\x32%.skipstone.latent.v1.SnapshotMetadata\"\x18\n\x16GetCapabilitiesRequest\"\xe6\x01\n\x17GetCapabilitiesResponse\x12\x0e\n\x06\x65ngine\x18\x01 \x01(\t\x12\x17\n\x0fmax_chunk_bytes\x18\x02 \x01(\x05\x12\x1a\n\x12max_snapshot_bytes\x18\x03 \x01(\x03\x12\x16\n\x0emax_batch_size\x18\x04 \x01(\x05\x12,\n\tmin_lease\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tmax_lease\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ndurability\x18\x07 \x01(\t\"\x95\x01\n\x12WriteLatentRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12;\n\x06header\x18\x02 \x01(\x0b\x32).skipstone.latent_kv.v1.WriteLatentHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x03 \x01(\x0cH\x00\x12\x14\n\x0c\x66inish_write\x18\x04 \x01(\x08\x42\t\n\x07payload\"\x9b\x01\n\x11WriteLatentHeader\x12\x37\n\x08metadata\x18\x01 \x01(\x0b\x32%.skipstone.latent.v1.SnapshotMetadata\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0f\n\x07xxh3_64\x18\x03 \x01(\x06\x12(\n\x05lease\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"B\n\x13WriteLatentResponse\x12+\n\x03ref\x18\x01 \x01(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\"{\n\x11ReadLatentRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12+\n\x03ref\x18\x02 \x01(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\x12\x13\n\x0b\x63hunk_bytes\x18\x03 \x01(\x05\x12\x11\n\tomit_data\x18\x04 \x01(\x08\"k\n\x12ReadLatentResponse\x12:\n\x08snapshot\x18\x01 \x01(\x0b\x32&.skipstone.latent_kv.v1.StoredSnapshotH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07payload\"9\n\x12\x43ommitEntryRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\"I\n\x13\x43ommitEntryResponse\x12\x32\n\x05\x65ntry\x18\x01 \x01(\x0b\x32#.skipstone.latent_kv.v1.StoredEntry\"b\n\x11RenewLeaseRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"K\n\x12RenewLeaseResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"6\n\x0fGetEntryRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\"F\n\x10GetEntryResponse\x12\x32\n\x05\x65ntry\x18\x01 \x01(\x0b\x32#.skipstone.latent_kv.v1.StoredEntry\"k\n\x12ListEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1b\n\x13include_uncommitted\x18\x04 \x01(\x08\"d\n\x13ListEntriesResponse\x12\x34\n\x07\x65ntries\x18\x01 \x03(\x0b\x32#.skipstone.latent_kv.v1.StoredEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"I\n\x11PinEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tentry_ids\x18\x02 \x03(\t\x12\x0e\n\x06pinned\x18\x03 \x01(\x08\":\n\x12PinEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\"<\n\x14\x44\x65leteEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tentry_ids\x18\x02 \x03(\t\"e\n\x15\x44\x65leteEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12\x15\n\rdeleted_count\x18\x02 \x01(\x03\x12\x0f\n\x07\x65xisted\x18\x03 \x03(\x08\"+\n\x16\x44\x65leteNamespaceRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"0\n\x17\x44\x65leteNamespaceResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\"B\n\x15WatchEvictionsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03\"\x83\x01\n\x16WatchEvictionsResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x32\n\x04kind\x18\x02 \x01(\x0e\x32$.skipstone.latent_kv.v1.EvictionKind\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x04 \x01(\t\"$\n\x0fGetStatsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"\xae\x01\n\x10GetStatsResponse\x12\x13\n\x0b\x65ntry_count\x18\x01 \x01(\x03\x12\x19\n\x11uncommitted_count\x18\x02 \x01(\x03\x12\x16\n\x0esnapshot_count\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x13\n\x0bquota_bytes\x18\x05 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x06 \x01(\x03\x12\x15\n\revicted_count\x18\x07 \x01(\x03*\xd0\x01\n\x0c\x45victionKind\x12\x1d\n\x19\x45VICTION_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45VICTION_KIND_GAP\x10\x01\x12\x1a\n\x16\x45VICTION_KIND_CAPACITY\x10\x02\x12\x19\n\x15\x45VICTION_KIND_EXPIRED\x10\x03\x12\x19\n\x15\x45VICTION_KIND_DELETED\x10\x04\x12\x19\n\x15\x45VICTION_KIND_CORRUPT\x10\x05\x12\x1d\n\x19\x45VICTION_KIND_LEASE_ENDED\x10\x06\x32\xfc\t\n\x08LatentKV\x12r\n\x0fGetCapabilities\x12..skipstone.latent_kv.v1.GetCapabilitiesRequest\x1a/.skipstone.latent_kv.v1.GetCapabilitiesResponse\x12h\n\x0bWriteLatent\x12*.skipstone.latent_kv.v1.WriteLatentRequest\x1a+.skipstone.latent_kv.v1.WriteLatentResponse(\x01\x12\x65\n\nReadLatent\x12).skipstone.latent_kv.v1.ReadLatentRequest\x1a*.skipstone.latent_kv.v1.ReadLatentResponse0\x01\x12\x66\n\x0b\x43ommitEntry\x12*.skipstone.latent_kv.v1.CommitEntryRequest\x1a+.skipstone.latent_kv.v1.CommitEntryResponse\x12\x63\n\nRenewLease\x12).skipstone.latent_kv.v1.RenewLeaseRequest\x1a*.skipstone.latent_kv.v1.RenewLeaseResponse\x12]\n\x08GetEntry\x12\'.skipstone.latent_kv.v1.GetEntryRequest\x1a(.skipstone.latent_kv.v1.GetEntryResponse\x12\x66\n\x0bListEntries\x12*.skipstone.latent_kv.v1.ListEntriesRequest\x1a+.skipstone.latent_kv.v1.ListEntriesResponse\x12\x63\n\nPinEntries\x12).skipstone.latent_kv.v1.PinEntriesRequest\x1a*.skipstone.latent_kv.v1.PinEntriesResponse\x12l\n\rDeleteEntries\x12,.skipstone.latent_kv.v1.DeleteEntriesRequest\x1a-.skipstone.latent_kv.v1.DeleteEntriesResponse\x12r\n\x0f\x44\x65leteNamespace\x12..skipstone.latent_kv.v1.DeleteNamespaceRequest\x1a/.skipstone.latent_kv.v1.DeleteNamespaceResponse\x12q\n\x0eWatchEvictions\x12-.skipstone.latent_kv.v1.WatchEvictionsRequest\x1a..skipstone.latent_kv.v1.WatchEvictionsResponse0\x01\x12]\n\x08GetStats\x12\'.skipstone.latent_kv.v1.GetStatsRequest\x1a(.skipstone.latent_kv.v1.GetStatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'skipstone.latent_kv.v1.latent_kv_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EVICTIONKIND']._serialized_start=2946
-  _globals['_EVICTIONKIND']._serialized_end=3154
+  _globals['_EVICTIONKIND']._serialized_start=2965
+  _globals['_EVICTIONKIND']._serialized_end=3173
   _globals['_STOREDENTRY']._serialized_start=191
   _globals['_STOREDENTRY']._serialized_end=509
   _globals['_STOREDSNAPSHOT']._serialized_start=511
@@ -52,45 +52,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WRITELATENTRESPONSE']._serialized_start=1200
   _globals['_WRITELATENTRESPONSE']._serialized_end=1266
   _globals['_READLATENTREQUEST']._serialized_start=1268
-  _globals['_READLATENTREQUEST']._serialized_end=1372
-  _globals['_READLATENTRESPONSE']._serialized_start=1374
-  _globals['_READLATENTRESPONSE']._serialized_end=1481
-  _globals['_COMMITENTRYREQUEST']._serialized_start=1483
-  _globals['_COMMITENTRYREQUEST']._serialized_end=1540
-  _globals['_COMMITENTRYRESPONSE']._serialized_start=1542
-  _globals['_COMMITENTRYRESPONSE']._serialized_end=1615
-  _globals['_RENEWLEASEREQUEST']._serialized_start=1617
-  _globals['_RENEWLEASEREQUEST']._serialized_end=1715
-  _globals['_RENEWLEASERESPONSE']._serialized_start=1717
-  _globals['_RENEWLEASERESPONSE']._serialized_end=1792
-  _globals['_GETENTRYREQUEST']._serialized_start=1794
-  _globals['_GETENTRYREQUEST']._serialized_end=1848
-  _globals['_GETENTRYRESPONSE']._serialized_start=1850
-  _globals['_GETENTRYRESPONSE']._serialized_end=1920
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1922
-  _globals['_LISTENTRIESREQUEST']._serialized_end=2029
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=2031
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=2131
-  _globals['_PINENTRIESREQUEST']._serialized_start=2133
-  _globals['_PINENTRIESREQUEST']._serialized_end=2206
-  _globals['_PINENTRIESRESPONSE']._serialized_start=2208
-  _globals['_PINENTRIESRESPONSE']._serialized_end=2266
-  _globals['_DELETEENTRIESREQUEST']._serialized_start=2268
-  _globals['_DELETEENTRIESREQUEST']._serialized_end=2328
-  _globals['_DELETEENTRIESRESPONSE']._serialized_start=2330
-  _globals['_DELETEENTRIESRESPONSE']._serialized_end=2431
-  _globals['_DELETENAMESPACEREQUEST']._serialized_start=2433
-  _globals['_DELETENAMESPACEREQUEST']._serialized_end=2476
-  _globals['_DELETENAMESPACERESPONSE']._serialized_start=2478
-  _globals['_DELETENAMESPACERESPONSE']._serialized_end=2526
-  _globals['_WATCHEVICTIONSREQUEST']._serialized_start=2528
-  _globals['_WATCHEVICTIONSREQUEST']._serialized_end=2594
-  _globals['_WATCHEVICTIONSRESPONSE']._serialized_start=2597
-  _globals['_WATCHEVICTIONSRESPONSE']._serialized_end=2728
-  _globals['_GETSTATSREQUEST']._serialized_start=2730
-  _globals['_GETSTATSREQUEST']._serialized_end=2766
-  _globals['_GETSTATSRESPONSE']._serialized_start=2769
-  _globals['_GETSTATSRESPONSE']._serialized_end=2943
-  _globals['_LATENTKV']._serialized_start=3157
-  _globals['_LATENTKV']._serialized_end=4433
+  _globals['_READLATENTREQUEST']._serialized_end=1391
+  _globals['_READLATENTRESPONSE']._serialized_start=1393
+  _globals['_READLATENTRESPONSE']._serialized_end=1500
+  _globals['_COMMITENTRYREQUEST']._serialized_start=1502
+  _globals['_COMMITENTRYREQUEST']._serialized_end=1559
+  _globals['_COMMITENTRYRESPONSE']._serialized_start=1561
+  _globals['_COMMITENTRYRESPONSE']._serialized_end=1634
+  _globals['_RENEWLEASEREQUEST']._serialized_start=1636
+  _globals['_RENEWLEASEREQUEST']._serialized_end=1734
+  _globals['_RENEWLEASERESPONSE']._serialized_start=1736
+  _globals['_RENEWLEASERESPONSE']._serialized_end=1811
+  _globals['_GETENTRYREQUEST']._serialized_start=1813
+  _globals['_GETENTRYREQUEST']._serialized_end=1867
+  _globals['_GETENTRYRESPONSE']._serialized_start=1869
+  _globals['_GETENTRYRESPONSE']._serialized_end=1939
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1941
+  _globals['_LISTENTRIESREQUEST']._serialized_end=2048
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=2050
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=2150
+  _globals['_PINENTRIESREQUEST']._serialized_start=2152
+  _globals['_PINENTRIESREQUEST']._serialized_end=2225
+  _globals['_PINENTRIESRESPONSE']._serialized_start=2227
+  _globals['_PINENTRIESRESPONSE']._serialized_end=2285
+  _globals['_DELETEENTRIESREQUEST']._serialized_start=2287
+  _globals['_DELETEENTRIESREQUEST']._serialized_end=2347
+  _globals['_DELETEENTRIESRESPONSE']._serialized_start=2349
+  _globals['_DELETEENTRIESRESPONSE']._serialized_end=2450
+  _globals['_DELETENAMESPACEREQUEST']._serialized_start=2452
+  _globals['_DELETENAMESPACEREQUEST']._serialized_end=2495
+  _globals['_DELETENAMESPACERESPONSE']._serialized_start=2497
+  _globals['_DELETENAMESPACERESPONSE']._serialized_end=2545
+  _globals['_WATCHEVICTIONSREQUEST']._serialized_start=2547
+  _globals['_WATCHEVICTIONSREQUEST']._serialized_end=2613
+  _globals['_WATCHEVICTIONSRESPONSE']._serialized_start=2616
+  _globals['_WATCHEVICTIONSRESPONSE']._serialized_end=2747
+  _globals['_GETSTATSREQUEST']._serialized_start=2749
+  _globals['_GETSTATSREQUEST']._serialized_end=2785
+  _globals['_GETSTATSRESPONSE']._serialized_start=2788
+  _globals['_GETSTATSRESPONSE']._serialized_end=2962
+  _globals['_LATENTKV']._serialized_start=3176
+  _globals['_LATENTKV']._serialized_end=4452
 # @@protoc_insertion_point(module_scope)

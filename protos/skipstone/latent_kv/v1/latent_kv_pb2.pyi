@@ -335,10 +335,15 @@ class ReadLatentRequest(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     REF_FIELD_NUMBER: _builtins.int
     CHUNK_BYTES_FIELD_NUMBER: _builtins.int
+    OMIT_DATA_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Namespace; empty means "default". It MUST equal ref.namespace where that is set."""
     chunk_bytes: _builtins.int
     """Largest data wanted in one message, in bytes, up to max_chunk_bytes. 0: 1 MiB."""
+    omit_data: _builtins.bool
+    """Send the first message only: for a caller that holds the bytes and asks whether they are still
+    what is stored. It counts as a read; the checksum of the stored bytes is not verified.
+    """
     @_builtins.property
     def ref(self) -> _latent_pb2.LatentRef:
         """What to read. spec and xxh3_64 are compared when set; 0 and unset match anything."""
@@ -349,10 +354,11 @@ class ReadLatentRequest(_message.Message):
         namespace: _builtins.str = ...,
         ref: _latent_pb2.LatentRef | None = ...,
         chunk_bytes: _builtins.int = ...,
+        omit_data: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ref", b"ref"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes", b"chunk_bytes", "namespace", b"namespace", "ref", b"ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes", b"chunk_bytes", "namespace", b"namespace", "omit_data", b"omit_data", "ref", b"ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
