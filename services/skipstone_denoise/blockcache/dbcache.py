@@ -41,10 +41,12 @@ class Reason(Enum):
     @property
     def reuses(self) -> bool:
         """Whether the step was reused."""
-        return self in _REUSING
-
-
-_REUSING = frozenset({Reason.MASK_REUSES, Reason.THRESHOLD_ONE, Reason.BELOW_THRESHOLD})
+        # By identity: a set would hash the member in Python, twice a call.
+        return (
+            self is Reason.BELOW_THRESHOLD
+            or self is Reason.MASK_REUSES
+            or self is Reason.THRESHOLD_ONE
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,10 +189,12 @@ class DBCacheState:
         assert self._encoder is not None
         self._shapes, self._stored_step = shapes, step
         self._reference, self._magnitude = residual, None
+        # What comes after the middle blocks may write into the streams that it is given.
         whole = self._settings.forecast_hidden
-        self._hidden.update(step, middle.hidden if whole else middle.hidden - front.hidden)
+        hidden = middle.hidden.clone() if whole else middle.hidden - front.hidden
+        self._hidden.update(step, hidden)
         if middle.encoder is not None and front.encoder is not None:
-            encoder = middle.encoder if whole else middle.encoder - front.encoder
+            encoder = middle.encoder.clone() if whole else middle.encoder - front.encoder
             self._encoder.update(step, encoder)
 
     def reuse(self, step: int, front: Streams) -> Streams:
@@ -206,8 +210,8 @@ class DBCacheState:
         whole = self._settings.forecast_hidden
         if encoder is not None and self._encoder.tensors():
             value = self._encoder.value_at(step)
-            encoder = value if whole else encoder + value
-        return Streams(hidden if whole else front.hidden + hidden, encoder)
+            encoder = value.clone() if whole else encoder + value
+        return Streams(hidden.clone() if whole else front.hidden + hidden, encoder)
 
     def release(self) -> None:
         """Lets go of all that is held; the next step is computed."""

@@ -140,12 +140,13 @@ def test_more_blocks_than_there_are_cannot_always_run() -> None:
     assert error.value.allowed == "a sum of at most 5"
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("own_arguments", [False, True])
 @pytest.mark.parametrize("pattern", ForwardPattern)
 def test_blocks_that_write_into_their_input_are_cached_like_others(
-    pattern: ForwardPattern, own_arguments: bool
+    pattern: ForwardPattern, own_arguments: bool, whole: bool
 ) -> None:
-    chosen = settings(2, 1, forecast=Forecast.TAYLOR)
+    chosen = settings(2, 1, forecast=Forecast.TAYLOR, forecast_hidden=whole)
     expected, state = outputs(tiny_transformer(pattern), chosen)
     writing = tiny_transformer(pattern)
     for block in writing.blocks:
