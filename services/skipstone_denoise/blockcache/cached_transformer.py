@@ -133,13 +133,14 @@ class _BranchNames:
             self._context = before
 
     def of_call(self, calls: Counter[str | None]) -> str:
-        """The branch of a call, given how often each context called in this step."""
-        context = self._context
-        calls[context] += 1
-        count = calls[context]
-        if context is not None:
-            return context if count == 1 else f"{context} {count}"
-        return self._names[count - 1] if count <= len(self._names) else f"call {count}"
+        """The branch of a call, given how often each name, and none, called in this step."""
+        name = self._context
+        if name is None:
+            place = calls[None]
+            calls[None] += 1
+            name = self._names[place] if place < len(self._names) else f"call {place + 1}"
+        calls[name] += 1
+        return name if calls[name] == 1 else f"{name} {calls[name]}"
 
 
 class _Cache:

@@ -136,6 +136,21 @@ def test_a_branch_that_is_called_twice_in_a_step_is_two_branches() -> None:
     assert reused(state, "cond 2") == reused(_alone(JUMPY))
 
 
+def test_a_call_without_a_name_is_not_taken_for_one_that_has_the_same() -> None:
+    """A pipeline may name some of its calls only."""
+    mine, state = cached(tiny_transformer(), LOOSE)
+    half = Request(mine, state)
+    for step, (quiet, jumpy) in enumerate(zip(QUIET, JUMPY, strict=True)):
+        state.begin_step(step)
+        with mine.cache_context("cond"):
+            first = mine(half.latents, amounts(quiet), None)
+        second = mine(half.latents, amounts(jumpy), None)
+        half.latents = half.latents + 0.05 * (first + second)
+    assert branches(state) == ["cond", "cond 2"]
+    assert reused(state, "cond") == reused(_alone(QUIET))
+    assert reused(state, "cond 2") == reused(_alone(JUMPY))
+
+
 def _alone(numbers: list[Amount]) -> BlockCacheState:
     lone = request(tiny_transformer())
     lone.run(numbers)
