@@ -90,6 +90,9 @@ class ChainPass:
             ValueError: the batch does not consist of the requests it should.
         """
         self._front = front
+        if len(self._states) == 1:
+            self._decide_alone(start, front, leader_key, is_leader)
+            return
         states, cache, hidden = self._states, self._cache, front.hidden
         reasons = [
             state.rule(self._step, self._shapes_of(group)) for group, state in enumerate(states)
@@ -111,6 +114,25 @@ class ChainPass:
         if 0 < len(self._computing) < len(states):
             self._rows = self._rows_of(self._computing)
             self._sub = _chosen(front, self._rows)
+
+    def _decide_alone(
+        self, start: Tensor, front: Streams, leader_key: str, is_leader: bool
+    ) -> None:
+        """The same for a single request, without the lists of a batch: a reused call is short."""
+        [state], cache = self._states, self._cache
+        diff = math.nan
+        reason = state.rule(self._step, front.shapes)
+        if reason is None:
+            shared = None if is_leader else cache.leader_diff(leader_key, 0)
+            diff = self._measure(front.hidden - start, (0,))[0] if shared is None else shared
+            reason = state.judge(diff)
+            if is_leader:
+                cache.set_leader_diff(leader_key, 0, diff)
+        state.record(StepRecord(cache.step_index, reason, diff))
+        if not reason.reuses:
+            self._computing = (0,)
+            if self._residual is None and state.keeps_reference:
+                self._residual = front.hidden - start
 
     def run_middle(self, call: BlockArguments, blocks: Sequence[Block]) -> None:
         """Runs middle blocks on the samples of the requests that need them.
@@ -186,10 +208,7 @@ class ChainPass:
 
     def _shapes_of(self, group: int) -> StreamShapes:
         assert self._front is not None
-        shapes = self._front.shapes
-        if len(self._states) == 1:
-            return shapes
-        hidden, encoder = shapes
+        hidden, encoder = self._front.shapes
         samples = self._cache.sample_groups.samples_of(group, hidden[0])
         return (samples, *hidden[1:]), None if encoder is None else (samples, *encoder[1:])
 
