@@ -45,7 +45,11 @@ def check_default_block_cache(planner: Planner, profile: ModelProfile) -> None:
     """
     if profile.default_block_cache is None:
         return
-    params = GenerationParams(PLACEHOLDER_PROMPT, reference_inputs=_grey_references(profile))
+    params = GenerationParams(
+        PLACEHOLDER_PROMPT,
+        reference_inputs=_grey_references(profile),
+        block_cache=profile.default_block_cache,
+    )
     try:
         planner.plan(params)
     except InvalidArgument as error:

@@ -25,6 +25,7 @@ from skipstone_shared.generation import GenerationParams
 from skipstone_shared.latents import GuidanceMode, compatibility_key
 
 _MAX_KEPT_PLANS = 128
+_BLOCK_CACHE = "params.block_cache"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,7 +103,12 @@ class Planner:
             if kept is not None:
                 self._plans.move_to_end(key)
         if kept is None:
-            kept = self._make(filled)
+            try:
+                kept = self._make(filled)
+            except InvalidArgument as error:
+                if params.block_cache is None and (error.field or "").startswith(_BLOCK_CACHE):
+                    raise _of_default(error) from None
+                raise
             with self._lock:
                 self._plans[key] = kept
                 if len(self._plans) > _MAX_KEPT_PLANS:
@@ -172,6 +178,16 @@ _PlanKey = tuple[GenerationParams, tuple[str, ...]]
 def _plan_key(params: GenerationParams) -> _PlanKey:
     """What a plan depends on, without the megabytes of reference inputs."""
     return _without_inputs(params), tuple(reference_hash(r) for r in params.reference_inputs)
+
+
+def _of_default(error: InvalidArgument) -> InvalidArgument:
+    """Says whose settings they are that the request never named."""
+    return InvalidArgument(
+        "the executor's default block_cache does not fit this request, which sets none of its own "
+        f"(preset none turns it off): {error.message}",
+        field=error.field,
+        allowed=error.allowed,
+    )
 
 
 def _without_inputs(params: GenerationParams) -> GenerationParams:

@@ -110,6 +110,20 @@ def test_a_default_that_the_model_cannot_do_ends_the_start() -> None:
         Rig(cogview4_pipeline(), block_cache='{"Fn_compute_blocks": 5}')
 
 
+def test_a_request_that_a_default_does_not_fit_is_told_whose_setting_that_is() -> None:
+    """A schedule that cache-dit has no mask for, in a request that says nothing of masks."""
+    text = '{"scm_steps_mask_policy": "slow", "scm_mask_source": "compat"}'
+    with open_rig(cogview4_pipeline(), block_cache=text) as rig:
+        params = dataclasses.replace(with_cache(None), num_inference_steps=5)
+        with pytest.raises(InvalidArgument, match=r"executor's default.*preset none") as raised:
+            rig.engine.plan(params)
+        assert raised.value.field == "params.block_cache.scm_mask_source"
+        said = with_cache(rig.engine.plan(with_cache(None)).params.block_cache)
+        with pytest.raises(InvalidArgument) as raised:
+            rig.engine.plan(dataclasses.replace(said, num_inference_steps=5))
+        assert "default" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("config", "field"),
     [
