@@ -8,6 +8,7 @@ from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
+from skipstone_vector_index.graph_files import GraphFiles
 from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.record_log import RecordLog
@@ -28,10 +29,12 @@ def build(settings: VectorIndexSettings) -> Mounted:
     options = AdaptiveOptions(
         exact_search_limit=settings.exact_search_limit,
         rebuild_tombstone_share=settings.rebuild_tombstone_share,
+        save_change_share=settings.graph_save_share,
         graph=graph,
     )
     log = RecordLog(settings.data_dir, settings.max_disk_bytes, fsync=settings.fsync)
-    return mount(HnswIndex(log, options))
+    files = GraphFiles(settings.data_dir / "graphs", log.log_id()) if settings.save_graphs else None
+    return mount(HnswIndex(log, options, graph_files=files))
 
 
 def main() -> int:

@@ -6,8 +6,10 @@ import dataclasses
 import threading
 from collections.abc import Callable
 
+import numpy as np
+
 from skipstone_vector_index.flat_vectors import FlatVectors
-from skipstone_vector_index.graph_vectors import GraphOptions, GraphVectors
+from skipstone_vector_index.graph_vectors import GraphOptions, GraphState, GraphVectors
 from skipstone_vector_index.read_write_lock import ReadWriteLock
 from skipstone_vector_index.vectors import Labels, Matrix, Vectors
 
@@ -29,11 +31,13 @@ class AdaptiveOptions:
     Attributes:
         exact_search_limit: Up to this many live vectors every search is exact.
         rebuild_tombstone_share: Share of tombstones in a graph above which it is built anew.
+        save_change_share: Share of a graph's vectors that change until it is saved again.
         graph: How graphs are built.
     """
 
     exact_search_limit: int = 4096
     rebuild_tombstone_share: float = 0.3
+    save_change_share: float = 0.05
     graph: GraphOptions = dataclasses.field(default_factory=GraphOptions)
 
     @property
@@ -44,6 +48,19 @@ class AdaptiveOptions:
         and throw it away again and again.
         """
         return self.exact_search_limit + self.exact_search_limit // 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class GraphSeed:
+    """A graph of an earlier process to begin a build with.
+
+    Attributes:
+        load: Returns its copy; None when it cannot be used.
+        outdated: Labels whose vector in it is not the present one.
+    """
+
+    load: Callable[[], GraphState | None]
+    outdated: Labels
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +90,7 @@ class AdaptiveVectors:
         options: AdaptiveOptions,
         schedule: Callable[[Callable[[], None]], None],
         stopping: threading.Event,
+        save: Callable[[], None] | None = None,
     ) -> None:
         """Creates an empty set.
 
@@ -81,6 +99,7 @@ class AdaptiveVectors:
             options: When which kind of search is used.
             schedule: Runs a function soon, on another thread.
             stopping: Set when the index closes; a build then gives up.
+            save: Saves a `copy_graph` of this; scheduled when enough has changed. None: never.
         """
         self._dimension = dimension
         self._options = options
@@ -91,6 +110,10 @@ class AdaptiveVectors:
         self._changes: list[_Change] | None = None
         self._build_scheduled = False
         self._discarded = False
+        self._seed: GraphSeed | None = None
+        self._save = save
+        self._save_scheduled = False
+        self._unsaved = 0
 
     @property
     def live_count(self) -> int:
@@ -125,6 +148,24 @@ class AdaptiveVectors:
             self._discarded = True
             self._vectors = FlatVectors(self._dimension)
 
+    def seed(self, seed: GraphSeed) -> None:
+        """Lets the first build begin with an earlier graph, if a build is due."""
+        with self._lock.writing():
+            if self._needs_graph():
+                self._seed = seed
+                self._unsaved = 0
+                # A vector that is replaced before the build starts is outdated in the seed too.
+                self._changes = []
+
+    def copy_graph(self) -> GraphState | None:
+        """Returns a copy of the graph; None when there is none. Changes must wait meanwhile."""
+        self._save_scheduled = False
+        vectors = self._vectors
+        if not isinstance(vectors, GraphVectors):
+            return None
+        self._unsaved = 0
+        return vectors.copy()
+
     def nearest(self, queries: Matrix, count: int) -> list[Labels]:
         """Returns per query the labels of about ``count`` closest vectors; see `Vectors`."""
         with self._lock.reading():
@@ -133,6 +174,7 @@ class AdaptiveVectors:
     def _change(self, change: _Change) -> None:
         with self._lock.writing():
             change.apply(self._vectors)
+            self._unsaved += len(change.labels)
             if self._changes is not None:
                 self._changes.append(change)
 
@@ -147,6 +189,15 @@ class AdaptiveVectors:
             self._build_scheduled |= schedule
         if schedule:
             self._schedule(self._build)
+        self._settle_saving()
+
+    def _settle_saving(self) -> None:
+        """Asks for a graph to be saved when enough of it has changed."""
+        if self._save is None or self.is_exact or self._save_scheduled:
+            return
+        if self._unsaved > self._options.save_change_share * self.live_count:
+            self._save_scheduled = True
+            self._schedule(self._save)
 
     def _needs_graph(self) -> bool:
         live, dead = self._vectors.live_count, self._vectors.tombstone_count
@@ -166,20 +217,39 @@ class AdaptiveVectors:
             with self._lock.reading():
                 if not self._needs_graph():
                     return
-                self._changes = []
+                if self._changes is None:
+                    self._changes = []
                 labels = self._vectors.labels()
-            graph = GraphVectors(self._dimension, self._options.graph, len(labels) * 3 // 2)
-            for start in range(0, len(labels), _BUILD_ROWS):
+            graph, missing = self._begin(labels)
+            for start in range(0, len(missing), _BUILD_ROWS):
                 if self._is_given_up():
                     return
                 with self._lock.reading():
-                    rows = self._vectors.read(labels[start : start + _BUILD_ROWS])
+                    rows = self._vectors.read(missing[start : start + _BUILD_ROWS])
                 graph.put(*rows)
             self._take_over(graph)
+            with self._lock.writing():
+                self._unsaved += len(missing)
+            self._settle_saving()
         finally:
             with self._lock.writing():
                 self._changes = None
                 self._build_scheduled = False
+
+    def _begin(self, labels: Labels) -> tuple[GraphVectors, Labels]:
+        """Returns the graph that a build of these labels starts from, and what it still lacks."""
+        seed, self._seed = self._seed, None
+        state = seed.load() if seed else None
+        if seed and state:
+            graph = GraphVectors.restored(self._dimension, self._options.graph, state)
+            if graph is not None:
+                graph.remove(np.setdiff1d(graph.labels(), labels))
+                graph.remove(seed.outdated)
+                missing = np.setdiff1d(labels, graph.labels())
+                dead = graph.tombstone_count
+                if dead <= self._options.rebuild_tombstone_share * (len(labels) + dead):
+                    return graph, missing
+        return GraphVectors(self._dimension, self._options.graph, len(labels) * 3 // 2), labels
 
     def _take_over(self, graph: GraphVectors) -> None:
         """Applies what changed during the build, the last of it while searches wait."""

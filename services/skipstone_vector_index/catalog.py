@@ -61,11 +61,11 @@ class Catalog:
     or works on a `list` of it, which CPython copies in one step.
     """
 
-    def __init__(self, new_vectors: Callable[[int], AdaptiveVectors]) -> None:
+    def __init__(self, new_vectors: Callable[[Partition, str], AdaptiveVectors]) -> None:
         """Creates an empty catalog.
 
         Args:
-            new_vectors: Makes an empty set of vectors of a dimension.
+            new_vectors: Makes an empty set of vectors of an embedding model in a partition.
         """
         self._new_vectors = new_vectors
         self._partitions: dict[str, dict[str, Partition]] = {}
@@ -108,7 +108,7 @@ class Catalog:
             partition.places[record.entry_id] = Place(label, model_id)
         for model_id, (labels, vectors) in added.items():
             if model_id not in partition.vectors:
-                partition.vectors[model_id] = self._new_vectors(partition.dimension)
+                partition.vectors[model_id] = self._new_vectors(partition, model_id)
             partition.vectors[model_id].put(np.array(labels), np.stack(vectors))
         _drop_vectors(partition, moved)
 

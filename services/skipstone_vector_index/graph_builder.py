@@ -1,10 +1,11 @@
-"""The one background thread of an index: builds graphs, one after another."""
+"""The one background thread of an index: builds and saves graphs, one after another."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from skipstone_shared.structured_logging import get_logger
 
@@ -20,6 +21,16 @@ class GraphBuilder:
         self.stopping = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="graph-builder")
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Runs what is asked for inside the block only after it."""
+        go = threading.Event()
+        self._thread.submit(go.wait)
+        try:
+            yield
+        finally:
+            go.set()
+
     def schedule(self, build: Callable[[], None]) -> None:
         """Runs a build soon. A failure is logged: the old vectors go on answering."""
 
@@ -27,7 +38,7 @@ class GraphBuilder:
             try:
                 build()
             except Exception as error:  # noqa: BLE001 - the thread must live on
-                get_logger().error("building a graph failed", exc_info=error)
+                get_logger().error("building or saving a graph failed", exc_info=error)
 
         self._thread.submit(run)
 

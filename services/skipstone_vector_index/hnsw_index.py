@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from skipstone_shared.errors import EntryNotFound, InvalidArgument, SkipstoneError, Unavailable
 from skipstone_shared.index_entries import (
@@ -22,20 +22,21 @@ from skipstone_shared.index_entries import (
     VectorEntry,
 )
 from skipstone_shared.latents import checked_entry_id, checked_namespace
+from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index import entry_rules
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions, AdaptiveVectors
 from skipstone_vector_index.catalog import Catalog, Partition
 from skipstone_vector_index.graph_builder import GraphBuilder
+from skipstone_vector_index.graph_files import GraphFiles
 from skipstone_vector_index.hit_reader import HitReader
 from skipstone_vector_index.paging import PageCursor, namespace_page
 from skipstone_vector_index.record_codec import Record, make_record
 from skipstone_vector_index.record_log import Changes, Key, RecordLog
+from skipstone_vector_index.start_up import fill_catalog
 
 _SPARE_CANDIDATES = 8
 """Candidates beyond top_k: replaces those that a write removes between graph and log, and lets
 entries of equal similarity be ordered by id at the edge."""
-
-_LOAD_ROWS = 4096
 
 _MAX_PAGE_BYTES = 1 << 20
 """A page ends before this many bytes of entries, so that it fits in one 4 MiB message."""
@@ -49,7 +50,7 @@ class HnswIndex:
     of a hit always belong together, and its similarity is exact whatever found it.
 
     Start-up reads the log into flat matrices, which can be searched at once; large partitions get
-    their graph in the background.
+    their graph in the background, from its copy on disk where there is one.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class HnswIndex:
         log: RecordLog,
         options: AdaptiveOptions | None = None,
         clock: Callable[[], float] = time.time,
+        graph_files: GraphFiles | None = None,
     ) -> None:
         """Loads the index from its log, which it closes with itself.
 
@@ -64,6 +66,7 @@ class HnswIndex:
             log: Where entries are durable.
             options: When vectors are searched exactly and when in a graph.
             clock: Seconds since the epoch.
+            graph_files: Where copies of graphs are kept for the next start; None: nowhere.
         """
         self._log = log
         self._options = options or AdaptiveOptions()
@@ -74,7 +77,9 @@ class HnswIndex:
         self._builder = GraphBuilder()
         self._sequence = log.sequence()
         self._next_partition = 1 + max(log.partitions(), default=0)
-        self._load()
+        self._files = graph_files
+        with self._builder.held():
+            fill_catalog(self._catalog, log, graph_files)
 
     def upsert_entries(
         self, namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]
@@ -297,30 +302,34 @@ class HnswIndex:
         self._sequence += 1
         for partition, ids in doomed.items():
             self._catalog.remove(partition, ids)
+        if self._files is not None:
+            for number in emptied:
+                self._files.forget(number)
 
-    def _load(self) -> None:
-        """Fills the catalog from the log."""
-        names = self._log.partitions()
-        loaded: dict[int, Partition] = {}
-        for batch in _batches(self._log.records()):
-            number = next(iter(batch))[0]
-            if number not in loaded:
-                dimension = len(next(iter(batch.values())).vector)
-                loaded[number] = Partition(number, *names[number], dimension)
-            self._catalog.put(loaded[number], batch)
+    def _save_graph(self, partition: Partition, model_id: str) -> None:
+        """Saves a graph. Runs on the builder's thread."""
+        # Held while the graph is copied: its number in the log must be that of the last write in
+        # it. Searches go on.
+        with self._writing_lock:
+            vectors = partition.vectors.get(model_id)
+            state = None if self._closed or vectors is None else vectors.copy_graph()
+            sequence = self._sequence
+        if self._files is None or state is None:
+            return
+        try:
+            self._files.save(partition.number, model_id, sequence, state)
+        except OSError as error:
+            get_logger().warning("graph not saved; a start has to build it", error=str(error))
 
-    def _new_vectors(self, dimension: int) -> AdaptiveVectors:
+    def _new_vectors(self, partition: Partition, model_id: str) -> AdaptiveVectors:
         return AdaptiveVectors(
-            dimension, self._options, self._builder.schedule, self._builder.stopping
+            partition.dimension,
+            self._options,
+            self._builder.schedule,
+            self._builder.stopping,
+            partial(self._save_graph, partition, model_id) if self._files else None,
         )
 
 
 def _dimension(partition: Partition | None) -> int | None:
     return None if partition is None else partition.dimension
-
-
-def _batches(records: Iterator[tuple[Key, Record]]) -> Iterator[dict[Key, Record]]:
-    """Groups records, which come ordered by partition, into batches of one partition each."""
-    for _, run in itertools.groupby(records, key=lambda item: item[0][0]):
-        while batch := dict(itertools.islice(run, _LOAD_ROWS)):
-            yield batch

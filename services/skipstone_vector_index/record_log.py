@@ -4,7 +4,8 @@ Databases of the environment, keys big-endian so that they sort:
 
     entries     (partition number u32, label u64) -> record (`record_codec.py`)
     partitions  partition number u32 -> JSON [namespace, compatibility key]
-    meta        "format" -> 1, "sequence" -> number of the last write, u64
+    meta        "format" -> 1, "sequence" -> number of the last write, u64,
+                "id" -> 16 hexadecimal digits drawn when the log was made
 
 Every write of an entry gets the next number of one sequence. The number of its first write is the
 entry's label and stays; the number of its last write is the record's revision. So a copy of the
@@ -17,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import json
+import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -118,6 +120,13 @@ class RecordLog:
                     f"{self._path} has format {_U32.unpack(found)[0]}, this version reads "
                     f"{LOG_FORMAT}; export it with the version that wrote it"
                 )
+            if txn.get(b"id", db=self._meta) is None:
+                txn.put(b"id", secrets.token_hex(8).encode(), db=self._meta)
+
+    def log_id(self) -> str:
+        """Returns what tells this log from every other one."""
+        with self._env.begin() as txn:
+            return bytes(txn.get(b"id", b"", db=self._meta)).decode("ascii")
 
     def sequence(self) -> int:
         """Returns the number of the last write, 0 when there was none."""
