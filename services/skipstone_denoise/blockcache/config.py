@@ -236,7 +236,7 @@ def _mask(config: BlockCacheConfig, steps: int, prefix: str = _PREFIX) -> Mask |
     if policy in (None, ScmMaskPolicy.NONE) or not steps:
         return None
     if config.scm_mask_source is ScmMaskSource.COMPAT:
-        return compat_mask(policy, steps)
+        return compat_mask(policy, steps, field=prefix)
     return own_mask(policy, steps)
 
 

@@ -107,7 +107,9 @@ def _density_integral(bins: _Bins, total: int) -> tuple[list[int], int]:
     return integral, BASE_STEPS * common
 
 
-def compat_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
+def compat_mask(
+    policy: ScmMaskPolicy, total: int, *, field: str = "params.block_cache."
+) -> tuple[bool, ...]:
     """The mask that cache-dit 1.5 makes of a policy for a number of steps.
 
     Tables for 4, 6, 8, 9 and 15 steps and the one for 28, shortened from behind in between and
@@ -116,6 +118,7 @@ def compat_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
     Args:
         policy: slow, medium, fast or ultra.
         total: Number of steps: 4, 6 or at least 8.
+        field: Where the mask was asked for, for errors.
 
     Returns:
         One value per step, True where it is computed; the last is always True.
@@ -128,9 +131,10 @@ def compat_mask(policy: ScmMaskPolicy, total: int) -> tuple[bool, ...]:
     if total in COMPAT_MISSING:
         missing = ", ".join(str(number) for number in COMPAT_MISSING)
         raise InvalidArgument(
-            f"cache-dit makes no step masks for {missing} steps, and this is {total}; take "
-            "Skipstone's own masks (scm_mask_source own), which exist for every number of steps",
-            field="params.block_cache.scm_mask_source",
+            f"{field}scm_mask_source: cache-dit makes no step masks for {missing} steps, and this "
+            f"transformer takes {total} steps; take Skipstone's own masks (scm_mask_source own), "
+            "which exist for every number of steps",
+            field=f"{field}scm_mask_source",
             allowed="own, or compat with 4, 6 or at least 8 steps",
         )
     if total > BASE_STEPS:

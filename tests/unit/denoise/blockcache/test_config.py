@@ -334,6 +334,17 @@ def test_a_compatible_mask_that_does_not_exist_is_refused() -> None:
     assert error.field == "params.block_cache.scm_mask_source"
 
 
+def test_a_compatible_mask_of_the_second_transformer_is_refused_where_it_was_asked_for() -> None:
+    """For its share of the steps, which the request nowhere names."""
+    compat = BlockCacheConfig(
+        scm_steps_mask_policy=ScmMaskPolicy.FAST, scm_mask_source=ScmMaskSource.COMPAT
+    )
+    blocks = {"transformer": (10,), "transformer_2": (10,)}
+    error = refused(ModelFacts(blocks, 20, 13), secondary=compat)
+    assert error.field == "params.block_cache.secondary.scm_mask_source"
+    assert "this transformer takes 7 steps" in str(error)
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
