@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -21,7 +21,11 @@ _BUILD_ROWS = 256
 closing; a write, and the searches behind it, wait for the copy of one: 10 ms at 384 dimensions."""
 
 _CATCH_UP_ROWS = 64
-"""Changes that are few enough to be applied to a new graph while searches wait."""
+"""Changed vectors that are few enough to be put into a new graph while searches wait."""
+
+_CAUGHT_UP_PER_CHANGE = 2
+"""Changed vectors that a new graph must have got until a writer may change the next one. With 1 or
+less a steady writer could keep a new graph from ever taking over, and tombstones would pile up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,23 +67,11 @@ class GraphSeed:
     outdated: Labels
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Change:
-    labels: Labels
-    vectors: Matrix | None
-
-    def apply(self, target: Vectors) -> None:
-        if self.vectors is None:
-            target.remove(self.labels)
-        else:
-            target.put(self.labels, self.vectors)
-
-
 class AdaptiveVectors:
     """Thread-safe vectors that change between `FlatVectors` and `GraphVectors` on their own.
 
     Graphs are built on another thread while the old vectors go on being searched and changed; what
-    changes meanwhile is recorded and applied to the new graph before it takes over.
+    has changed meanwhile is brought up to date in the new graph before it takes over.
 
     Searches may run at any time. Changes must come one at a time: the index has one writer.
     """
@@ -107,9 +99,12 @@ class AdaptiveVectors:
         self._stopping = stopping
         self._lock = ReadWriteLock()
         self._vectors: Vectors = FlatVectors(dimension)
-        self._changes: list[_Change] | None = None
+        self._changed: set[int] | None = None
         self._build_scheduled = False
         self._discarded = False
+        self._catch_up = threading.Condition()
+        self._catching_up = False
+        self._caught_up = 0
         self._seed: GraphSeed | None = None
         self._save = save
         self._save_scheduled = False
@@ -134,12 +129,12 @@ class AdaptiveVectors:
         """Adds or replaces vectors."""
         for start in range(0, len(labels), _PUT_ROWS):
             rows = slice(start, start + _PUT_ROWS)
-            self._change(_Change(labels[rows], vectors[rows]))
+            self._change(labels[rows], vectors[rows])
         self._settle()
 
     def remove(self, labels: Labels) -> None:
         """Removes vectors."""
-        self._change(_Change(labels, None))
+        self._change(labels, None)
         self._settle()
 
     def discard(self) -> None:
@@ -155,7 +150,7 @@ class AdaptiveVectors:
                 self._seed = seed
                 self._unsaved = 0
                 # A vector that is replaced before the build starts is outdated in the seed too.
-                self._changes = []
+                self._changed = set()
 
     def copy_graph(self) -> GraphState | None:
         """Returns a copy of the graph; None when there is none. Changes must wait meanwhile."""
@@ -171,12 +166,18 @@ class AdaptiveVectors:
         with self._lock.reading():
             return self._vectors.nearest(queries, count)
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, labels: Labels, vectors: Matrix | None) -> None:
         with self._lock.writing():
-            change.apply(self._vectors)
-            self._unsaved += len(change.labels)
-            if self._changes is not None:
-                self._changes.append(change)
+            if vectors is None:
+                self._vectors.remove(labels)
+            else:
+                self._vectors.put(labels, vectors)
+            self._unsaved += len(labels)
+            if self._changed is not None:
+                self._changed.update(labels.tolist())
+        with self._catch_up:  # slows a writer down while a new graph catches up with it
+            enough = self._caught_up + _CAUGHT_UP_PER_CHANGE * len(labels)
+            self._catch_up.wait_for(lambda: not self._catching_up or self._caught_up >= enough)
 
     def _settle(self) -> None:
         """Goes back to exact search when few vectors are left; asks for a graph when needed."""
@@ -217,8 +218,8 @@ class AdaptiveVectors:
             with self._lock.reading():
                 if not self._needs_graph():
                     return
-                if self._changes is None:
-                    self._changes = []
+                if self._changed is None:
+                    self._changed = set()
                 labels = self._vectors.labels()
             graph, missing = self._begin(labels)
             for start in range(0, len(missing), _BUILD_ROWS):
@@ -233,8 +234,14 @@ class AdaptiveVectors:
             self._settle_saving()
         finally:
             with self._lock.writing():
-                self._changes = None
+                self._changed = None
                 self._build_scheduled = False
+            self._set_catching_up(False)
+
+    def _set_catching_up(self, catching_up: bool) -> None:
+        with self._catch_up:
+            self._catching_up = catching_up
+            self._catch_up.notify_all()
 
     def _begin(self, labels: Labels) -> tuple[GraphVectors, Labels]:
         """Returns the graph that a build of these labels starts from, and what it still lacks."""
@@ -252,21 +259,39 @@ class AdaptiveVectors:
         return GraphVectors(self._dimension, self._options.graph, len(labels) * 3 // 2), labels
 
     def _take_over(self, graph: GraphVectors) -> None:
-        """Applies what changed during the build, the last of it while searches wait."""
+        """Puts what changed during the build into a graph, the last of it while searches wait."""
+        self._set_catching_up(True)
         while not self._is_given_up():
             with self._lock.writing():
-                changes, self._changes = self._changes or [], []
-                if sum(len(change.labels) for change in changes) <= _CATCH_UP_ROWS:
-                    for change in changes:
-                        change.apply(graph)
+                changed, self._changed = self._changed or set(), set()
+                if len(changed) <= _CATCH_UP_ROWS:
+                    labels = _as_labels(changed)
+                    _update(graph, labels, *self._vectors.read(labels))
                     few = graph.live_count <= self._options.exact_search_limit
                     if not few and not self._discarded:
                         self._vectors = graph
                     return
-            for change in changes:
+            labels = _as_labels(changed)
+            for start in range(0, len(labels), _PUT_ROWS):
                 if self._is_given_up():
                     return
-                change.apply(graph)
+                piece = labels[start : start + _PUT_ROWS]
+                with self._lock.reading():
+                    rows = self._vectors.read(piece)
+                _update(graph, piece, *rows)
+                with self._catch_up:
+                    self._caught_up += len(piece)
+                    self._catch_up.notify_all()
 
     def _is_given_up(self) -> bool:
         return self._stopping.is_set() or self._discarded
+
+
+def _as_labels(labels: Collection[int]) -> Labels:
+    return np.fromiter(labels, np.int64, len(labels))
+
+
+def _update(graph: GraphVectors, labels: Labels, live: Labels, vectors: Matrix) -> None:
+    """Makes a graph have of some labels the live ones, with these vectors."""
+    graph.remove(np.setdiff1d(labels, live))
+    graph.put(live, vectors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -84,3 +85,52 @@ def test_a_build_is_given_up_in_the_middle_of_what_changed_meanwhile(
     build()
     assert vectors.is_exact
     assert sum(added) < COUNT + 100
+
+
+def test_a_graph_takes_over_under_a_writer_that_never_stops() -> None:
+    """Else tombstones would pile up for as long as there are writes: puts into a graph are slow."""
+    builds: list[Build] = []
+    options = AdaptiveOptions(exact_search_limit=8)
+    vectors = AdaptiveVectors(8, options, builds.append, threading.Event())
+    vectors.put(np.arange(COUNT), unit(COUNT))
+    (build,) = builds
+    written = 0
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build)
+        while not building.done() and written < 200_000:
+            vectors.put(np.array([written % (2 * COUNT)]), unit(1, seed=written))
+            written += 1
+        building.result()
+    assert not vectors.is_exact
+    assert written < 200_000
+    assert vectors.tombstone_count <= COUNT, "each vector was brought up to date about once"
+    last = {number % (2 * COUNT): number for number in range(written)}
+    for label, number in sorted(last.items())[::50]:
+        assert label in vectors.nearest(unit(1, seed=number), 1)[0]
+
+
+def test_tombstones_stay_few_while_the_same_vectors_are_replaced_for_ever() -> None:
+    with ThreadPoolExecutor(1) as builder:
+        options = AdaptiveOptions(exact_search_limit=8, rebuild_tombstone_share=0.3)
+        vectors = AdaptiveVectors(8, options, builder.submit, threading.Event())
+        vectors.put(np.arange(COUNT), unit(COUNT))
+        builder.submit(lambda: None).result()
+        assert not vectors.is_exact
+        most = 0
+        for number in range(30):
+            vectors.put(np.arange(COUNT), unit(COUNT, seed=number))
+            most = max(most, vectors.tombstone_count)
+        builder.submit(lambda: None).result()
+    assert most < 10 * COUNT, "18,000 were replaced"
+    assert vectors.tombstone_count < COUNT
+
+
+def test_a_vector_removed_while_its_graph_catches_up_is_not_in_it() -> None:
+    def change() -> None:
+        vectors.remove(np.arange(0, COUNT, 2))
+        vectors.put(np.arange(0, 100, 2), unit(50, seed=1))
+
+    vectors, build = filled(Meanwhile(change))
+    build()
+    alive = {*range(1, COUNT, 2), *range(0, 100, 2)}
+    assert set(vectors.nearest(unit(1), 2 * COUNT)[0].tolist()) == alive

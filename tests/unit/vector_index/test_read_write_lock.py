@@ -68,3 +68,31 @@ def test_a_waiting_writer_goes_before_new_readers() -> None:
         for future in futures:
             future.result(TIMEOUT_S)
     assert order == ["write", "read"]
+
+
+def test_readers_that_wait_for_a_writer_go_before_the_next_one() -> None:
+    """A writer that comes back at once, as an upsert of many pieces does, must not starve them."""
+    lock, order = ReadWriteLock(), []
+    writing, release = threading.Event(), threading.Event()
+
+    def write_twice() -> None:
+        with lock.writing():
+            writing.set()
+            assert release.wait(TIMEOUT_S)
+        with lock.writing():
+            order.append("write")
+
+    def read() -> None:
+        with lock.reading():
+            order.append("read")
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(write_twice)]
+        assert writing.wait(TIMEOUT_S)
+        futures.append(pool.submit(read))
+        while not lock.has_waiting_reader:
+            threading.Event().wait(0.001)
+        release.set()
+        for future in futures:
+            future.result(TIMEOUT_S)
+    assert order == ["read", "write"]
