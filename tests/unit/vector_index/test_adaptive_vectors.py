@@ -109,22 +109,6 @@ def test_a_graph_takes_over_under_a_writer_that_never_stops() -> None:
         assert label in vectors.nearest(unit(1, seed=number), 1)[0]
 
 
-def test_tombstones_stay_few_while_the_same_vectors_are_replaced_for_ever() -> None:
-    with ThreadPoolExecutor(1) as builder:
-        options = AdaptiveOptions(exact_search_limit=8, rebuild_tombstone_share=0.3)
-        vectors = AdaptiveVectors(8, options, builder.submit, threading.Event())
-        vectors.put(np.arange(COUNT), unit(COUNT))
-        builder.submit(lambda: None).result()
-        assert not vectors.is_exact
-        most = 0
-        for number in range(30):
-            vectors.put(np.arange(COUNT), unit(COUNT, seed=number))
-            most = max(most, vectors.tombstone_count)
-        builder.submit(lambda: None).result()
-    assert most < 10 * COUNT, "18,000 were replaced"
-    assert vectors.tombstone_count < COUNT
-
-
 def test_a_vector_removed_while_its_graph_catches_up_is_not_in_it() -> None:
     def change() -> None:
         vectors.remove(np.arange(0, COUNT, 2))
