@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from skipstone_denoise.blockcache.adapters import TransformerAdapter
-from skipstone_denoise.blockcache.cached_transformer import block_lists, with_block_cache
+from skipstone_denoise.blockcache.cached_transformer import with_block_cache
 from skipstone_denoise.blockcache.config import (
     BlockCachePlan,
     ModelFacts,
@@ -22,6 +22,7 @@ from skipstone_denoise.blockcache.config import (
 from skipstone_denoise.blockcache.families import (
     adapter_for,
     adapter_from_declaration,
+    block_lists,
     unwrapped,
 )
 from skipstone_denoise.blockcache.settings import DBCacheSettings

@@ -12,7 +12,7 @@ import dataclasses
 from torch import nn
 
 from skipstone_denoise.blockcache.adapters import TransformerAdapter
-from skipstone_denoise.blockcache.cached_transformer import block_lists
+from skipstone_denoise.blockcache.families import block_lists
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 
 

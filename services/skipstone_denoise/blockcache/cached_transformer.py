@@ -16,15 +16,13 @@ from torch import nn
 
 from skipstone_denoise.blockcache.adapters import BlockChain, TransformerAdapter
 from skipstone_denoise.blockcache.chain_pass import ChainPass
-from skipstone_denoise.blockcache.families import unwrapped
+from skipstone_denoise.blockcache.families import block_lists, unwrapped
 from skipstone_denoise.blockcache.input_copies import InputCopies
 from skipstone_denoise.blockcache.own_copy import ArgumentCheck, own_copy, replace_at
 from skipstone_denoise.blockcache.patterns import Block, BlockArguments, Streams
 from skipstone_denoise.blockcache.settings import DBCacheSettings
 from skipstone_denoise.blockcache.state import BlockCacheState
 from skipstone_shared.errors import InvalidArgument
-
-_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 
 
 def with_block_cache(
@@ -77,43 +75,6 @@ def _refusal(transformer: nn.Module, adapter: TransformerAdapter) -> ArgumentChe
                 )
 
     return check
-
-
-def block_lists(transformer: nn.Module, chain: BlockChain) -> list[nn.ModuleList]:
-    """The block lists of a chain.
-
-    Raises:
-        InvalidArgument: the transformer lacks one, or it is empty.
-    """
-    lists = []
-    for path in chain.lists:
-        try:
-            blocks: Any = transformer.get_submodule(path)
-        except AttributeError as error:
-            raise _no_list(transformer, path) from error
-        # What holds the list must look it up as an attribute for it to be replaced.
-        holders = [transformer.get_submodule(path[:end]) for end in _dots(path)]
-        if not _is_block_list(blocks) or any(isinstance(h, _CONTAINERS) for h in holders):
-            raise _no_list(transformer, path)
-        lists.append(blocks)
-    return lists
-
-
-def _no_list(transformer: nn.Module, path: str) -> InvalidArgument:
-    lists = [name for name, module in transformer.named_modules() if _is_block_list(module)]
-    return InvalidArgument(
-        f"{type(transformer).__name__} has no list of blocks {path!r}, which its adapter names",
-        field="block_adapters",
-        allowed=f"lists of {type(transformer).__name__}: {', '.join(lists) or 'none'}",
-    )
-
-
-def _dots(path: str) -> list[int]:
-    return [place for place, letter in enumerate(path) if letter == "."]
-
-
-def _is_block_list(module: nn.Module) -> bool:
-    return isinstance(module, nn.ModuleList) and len(module) > 0
 
 
 class _BranchNames:

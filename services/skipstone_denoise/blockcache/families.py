@@ -15,13 +15,20 @@ from skipstone_denoise.blockcache.known_adapters import KNOWN_ADAPTERS
 from skipstone_denoise.blockcache.patterns import ForwardPattern
 from skipstone_shared.errors import InvalidArgument
 
-__all__ = ["KNOWN_ADAPTERS", "adapter_for", "adapter_from_declaration", "unwrapped"]
+__all__ = [
+    "KNOWN_ADAPTERS",
+    "adapter_for",
+    "adapter_from_declaration",
+    "block_lists",
+    "unwrapped",
+]
 
 _REQUEST_FIELD = "params.block_cache"
 _SETTING = "block_adapters"
 _PATTERNS = {pattern.value: pattern for pattern in ForwardPattern}
 _CHAIN_KEYS = ("lists", "pattern", "own_arguments", "unbatched")
 _ADAPTER_KEYS = ("chains", "branches", "refused_inputs")
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 
 
 def adapter_for(
@@ -48,8 +55,41 @@ def adapter_for(
         adapter = _adapter_of(same_loop, KNOWN_ADAPTERS)
     if adapter is None:
         raise InvalidArgument(_how_to_declare(module), field=_REQUEST_FIELD)
-    _check_lists(module, adapter)
+    for chain in adapter.chains:
+        block_lists(module, chain)
     return adapter
+
+
+def block_lists(module: nn.Module, chain: BlockChain) -> list[nn.ModuleList]:
+    """The block lists of a chain.
+
+    Raises:
+        InvalidArgument: the module lacks one, or one that is there cannot be replaced.
+    """
+    return [_block_list(module, path) for path in chain.lists]
+
+
+def _block_list(module: nn.Module, path: str) -> nn.ModuleList:
+    holders: list[Any] = []
+    found: Any = module
+    for name in path.split("."):
+        holders.append(found)
+        found = getattr(found, name, None)
+    if not isinstance(found, nn.ModuleList):
+        problem = "is not there"
+    elif len(found) == 0:
+        problem = "has no blocks"
+    elif any(isinstance(holder, _CONTAINERS) for holder in holders):
+        # What holds a list must look it up as an attribute for it to be replaced.
+        problem = "lies inside another list"
+    else:
+        return found
+    name = type(module).__name__
+    raise InvalidArgument(
+        f"the adapter of {name} names the block list {path}, which {problem}; its lists are "
+        f"{_described(_lists_of(module))}",
+        field=_REQUEST_FIELD,
+    )
 
 
 def _adapter_of(
@@ -163,27 +203,6 @@ def _check_keys(table: Mapping[str, Any], known: Sequence[str], place: str) -> N
             raise InvalidArgument(
                 f"unknown key {key}, did you mean {near}?", field=place, allowed=", ".join(known)
             )
-
-
-def _check_lists(module: nn.Module, adapter: TransformerAdapter) -> None:
-    for chain in adapter.chains:
-        for path in chain.lists:
-            found = _at(module, path)
-            if not isinstance(found, nn.ModuleList) or len(found) == 0:
-                problem = "has no blocks" if isinstance(found, nn.ModuleList) else "is not there"
-                raise InvalidArgument(
-                    f"the adapter of {adapter.transformer_class} names the block list {path}, "
-                    f"which {problem} in this {type(module).__name__}; its lists are "
-                    f"{_described(_lists_of(module))}",
-                    field=_REQUEST_FIELD,
-                )
-
-
-def _at(module: nn.Module, path: str) -> Any:
-    found: Any = module
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
 
 
 def _lists_of(module: nn.Module) -> dict[str, int]:

@@ -23,6 +23,14 @@ from skipstone_shared.errors import InvalidArgument
 DECLARATION: dict[str, Any] = {"lists": ["layers"], "pattern": "h->h"}
 
 
+class Backbone(nn.Module):
+    """A part with blocks of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Identity()] * 2)
+
+
 class NewTransformer(nn.Module):
     """Of a class that nobody has told us of."""
 
@@ -32,7 +40,8 @@ class NewTransformer(nn.Module):
             [nn.ModuleDict({"steps": nn.ModuleList([nn.Identity()])}) for _ in range(4)]
         )
         self.refiner = nn.ModuleList([nn.Identity()])
-        self.backbone = nn.ModuleDict({"blocks": nn.ModuleList([nn.Identity()] * 2)})
+        self.backbone = Backbone()
+        self.parts = nn.ModuleDict({"blocks": nn.ModuleList([nn.Identity()])})
         self.unused = nn.ModuleList()
 
 
@@ -93,7 +102,7 @@ def test_an_unknown_transformer_is_an_error_that_shows_how_to_declare_it() -> No
     assert all(adapter.family in message for adapter in KNOWN_ADAPTERS)
     assert all(pattern.value in message for pattern in ForwardPattern)
     # What is inside the blocks is no list of blocks.
-    assert "layers (4 blocks), refiner (1 blocks), backbone.blocks (2 blocks)." in message
+    assert "layers (4 blocks), refiner (1 blocks), backbone.blocks (2 blocks), " in message
     assert len(message.splitlines()) <= 10
 
 
@@ -114,6 +123,7 @@ def test_the_declaration_in_that_error_can_be_used_as_it_is() -> None:
         ("layers.blocks", "is not there"),
         ("backbone", "is not there"),
         ("unused", "has no blocks"),
+        ("parts.blocks", "lies inside another list"),
     ],
 )
 def test_blocks_that_are_not_there_are_an_error(path: str, problem: str) -> None:
