@@ -15,6 +15,7 @@ from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.store import LatentStore
+from skipstone_latent_kv.stream_budget import StreamBudget, StreamLimits
 from skipstone_latent_kv.sweeper import Sweeper
 from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
@@ -38,7 +39,18 @@ def build(settings: LatentKVSettings) -> Mounted:
         served = tier
     measured = MetricsStore(served)
     collectors += measured.collectors
-    return mount(measured, settings.max_watchers, [sweeper.stop, measured.close], collectors)
+    budget = StreamBudget(
+        StreamLimits(
+            settings.max_streams,
+            settings.stream_bytes,
+            settings.stall_timeout_s,
+            settings.stream_wait_s,
+        )
+    )
+    collectors += budget.collectors
+    watchdog = Sweeper(budget, min(1.0, settings.stall_timeout_s))
+    on_stop = [watchdog.stop, sweeper.stop, measured.close]
+    return mount(measured, settings.max_watchers, on_stop, collectors, budget)
 
 
 def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.ports import DEFAULT_PORTS
+from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
 
 
 class LatentKVSettings(ServiceSettings):
@@ -55,7 +56,7 @@ class LatentKVSettings(ServiceSettings):
     high_water."""
 
     max_snapshot_bytes: int = Field(default=256 << 20, ge=1)
-    """Largest snapshot; a write holds one in memory until it is stored."""
+    """Largest snapshot."""
 
     ttl_s: float = Field(default=0.0, ge=0.0)
     """Seconds after its creation at which a committed entry that is not pinned ends; 0: never."""
@@ -71,6 +72,29 @@ class LatentKVSettings(ServiceSettings):
 
     max_watchers: int = Field(default=4, ge=1)
     """WatchEvictions streams at a time; each occupies one of max_workers."""
+
+    max_streams: int = Field(default=256, ge=1, le=4096)
+    """WriteLatent and ReadLatent calls at a time; they have threads beside max_workers."""
+
+    stream_bytes: int = Field(default=1 << 30, ge=1)
+    """Bytes of snapshots that all running writes and reads hold in memory together; more wait."""
+
+    stream_wait_s: float = Field(default=5.0, ge=0.0)
+    """Seconds that a write or read waits for room among the running ones before it is refused."""
+
+    stall_timeout_s: float = Field(default=10.0, gt=0.0)
+    """Seconds that a caller may fall behind 256 KiB/s before its write or read is ended; a second
+    when others need its room."""
+
+    @model_validator(mode="after")
+    def _fit_largest_snapshot(self) -> Self:
+        least = self.max_snapshot_bytes + 2 * MAX_CHUNK_BYTES
+        if self.stream_bytes < least:
+            raise ValueError(
+                f"stream_bytes ({self.stream_bytes}) must be at least {least}, the largest "
+                "snapshot (max_snapshot_bytes) and its chunks in transit"
+            )
+        return self
 
     @model_validator(mode="after")
     def _order_water_marks(self) -> Self:

@@ -21,7 +21,7 @@ def reference(namespace: str, metadata: SnapshotMetadata, xxh3_64: int) -> Laten
 
 
 def check_matches(wanted: LatentRef, stored: LatentRef) -> None:
-    """Compares what a reference names with what is stored; an unset spec or checksum matches.
+    """Compares what a reference names with what is stored; what is unset matches.
 
     Raises:
         FingerprintMismatch: they differ, for example since the entry was overwritten.
@@ -31,6 +31,12 @@ def check_matches(wanted: LatentRef, stored: LatentRef) -> None:
             f"step {stored.step_index} of entry {stored.entry_id!r} holds latents of "
             f"{stored.spec}, the reference names {wanted.spec}",
             field="ref.spec",
+        )
+    if wanted.size_bytes and wanted.size_bytes != stored.size_bytes:
+        raise FingerprintMismatch(
+            f"step {stored.step_index} of entry {stored.entry_id!r} holds {stored.size_bytes} "
+            f"bytes, the reference names {wanted.size_bytes}",
+            field="ref.size_bytes",
         )
     if wanted.xxh3_64 and wanted.xxh3_64 != stored.xxh3_64:
         raise FingerprintMismatch(

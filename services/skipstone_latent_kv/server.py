@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from google.rpc import status_pb2
@@ -12,6 +13,7 @@ from prometheus_client.registry import Collector
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1 import latent_kv_pb2_grpc as pb_grpc
 from skipstone_latent_kv.store import EvictionWatch, LatentStore
+from skipstone_latent_kv.stream_budget import Stream, StreamBudget
 from skipstone_shared.errors import (
     Cancelled,
     EntryNotFound,
@@ -27,6 +29,7 @@ from skipstone_shared.latent_messages import (
     ref_from_message,
     ref_to_message,
 )
+from skipstone_shared.latents import LatentRef
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
 from skipstone_shared.stored_entry_messages import (
     WATCH_READY,
@@ -47,12 +50,16 @@ _DEFAULT_PAGE_SIZE = 100
 _MAX_PAGE_BYTES = 3 << 20
 """gRPC refuses to receive messages of 4 MiB."""
 
+_ADMITTING = 8
+"""Threads beside those of running streams, in which others wait for room."""
+
 
 def mount(
     store: LatentStore,
     max_watchers: int = 4,
     on_stop: Sequence[Callable[[], None]] = (),
     collectors: Sequence[Collector] = (),
+    budget: StreamBudget | None = None,
 ) -> Mounted:
     """What a server needs to serve a store.
 
@@ -61,26 +68,34 @@ def mount(
         max_watchers: WatchEvictions streams at a time; each occupies a thread.
         on_stop: Called when no rpc runs any more.
         collectors: Prometheus metrics.
+        budget: Admits WriteLatent and ReadLatent; None for one of its own.
     """
-    servicer = LatentKVServicer(store, max_watchers)
+    budget = budget or StreamBudget()
+    servicer = LatentKVServicer(store, max_watchers, budget)
+    # Streams wait for their peers, so they have threads of their own: whatever peers do, all other
+    # calls find theirs.
+    streaming = ThreadPoolExecutor(budget.limits.max_streams + _ADMITTING, "stream")
+    pools = {f"/{SERVICE_NAME}/{rpc}": streaming for rpc in ("WriteLatent", "ReadLatent")}
 
     def register(server: grpc.Server) -> None:
         pb_grpc.add_LatentKVServicer_to_server(servicer, server)
 
-    return Mounted(register, [SERVICE_NAME], on_stop, collectors, [servicer.end_watches])
+    return Mounted(register, [SERVICE_NAME], on_stop, collectors, [servicer.end_watches], pools)
 
 
 class LatentKVServicer(pb_grpc.LatentKVServicer):
     """Serves a store; see ``latent_kv.proto`` for what each rpc promises."""
 
-    def __init__(self, store: LatentStore, max_watchers: int) -> None:
+    def __init__(self, store: LatentStore, max_watchers: int, budget: StreamBudget) -> None:
         """Creates the servicer.
 
         Args:
             store: What to serve. The servicer does not close it.
             max_watchers: WatchEvictions streams at a time; each occupies a thread.
+            budget: Admits WriteLatent and ReadLatent.
         """
         self._store = store
+        self._budget = budget
         self._max_watchers = max_watchers
         self._watch_lock = threading.Lock()
         self._watches: set[EvictionWatch] = set()
@@ -104,21 +119,23 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         self, request_iterator: Iterator[pb.WriteLatentRequest], context: grpc.ServicerContext
     ) -> pb.WriteLatentResponse:
         """Stores one snapshot."""
-        first = next(request_iterator, pb.WriteLatentRequest())
-        if first.WhichOneof("payload") != "header":
-            raise InvalidArgument(
-                "the first message carries no header", field="header", allowed="set"
+        with self._budget.admit(context.cancel) as stream:
+            requests = stream.incoming(_while_caller_is_there(request_iterator), _data_bytes)
+            first = next(requests, pb.WriteLatentRequest())
+            if first.WhichOneof("payload") != "header":
+                raise InvalidArgument(
+                    "the first message carries no header", field="header", allowed="set"
+                )
+            header = first.header
+            ref = self._store.write_latent(
+                first.namespace,
+                metadata_from_message(header.metadata),
+                iter(()) if first.finish_write else _chunks(requests, stream, header.size_bytes),
+                size_bytes=header.size_bytes,
+                xxh3_64=header.xxh3_64,
+                lease_s=lease_from_header(header),
             )
-        header = first.header
-        ref = self._store.write_latent(
-            first.namespace,
-            metadata_from_message(header.metadata),
-            iter(()) if first.finish_write else _chunks(request_iterator),
-            size_bytes=header.size_bytes,
-            xxh3_64=header.xxh3_64,
-            lease_s=lease_from_header(header),
-        )
-        return pb.WriteLatentResponse(ref=ref_to_message(ref))
+            return pb.WriteLatentResponse(ref=ref_to_message(ref))
 
     def ReadLatent(  # noqa: N802
         self, request: pb.ReadLatentRequest, context: grpc.ServicerContext
@@ -135,8 +152,13 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
             head = self._store.touch_latent(request.namespace, ref)
             yield pb.ReadLatentResponse(snapshot=stored_snapshot_to_message(head))
             return
-        snapshot = self._store.read_latent(request.namespace, ref)
-        yield from snapshot_to_messages(snapshot, request.chunk_bytes or MAX_CHUNK_BYTES)
+        with self._budget.admit(context.cancel) as stream:
+            # Before the bytes are there. A size that the reference names is what is read, since the
+            # store compares it.
+            stream.hold(_with_chunks(ref.size_bytes or self._stored_bytes(request.namespace, ref)))
+            snapshot = self._store.read_latent(request.namespace, ref)
+            messages = snapshot_to_messages(snapshot, request.chunk_bytes or MAX_CHUNK_BYTES)
+            yield from stream.outgoing(messages, _data_bytes)
 
     def CommitEntry(  # noqa: N802
         self, request: pb.CommitEntryRequest, context: grpc.ServicerContext
@@ -226,6 +248,14 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
                 self._watches.discard(watch)
         raise _shutting_down() if context.is_active() else Cancelled("caller went away")
 
+    def _stored_bytes(self, namespace: str, ref: LatentRef) -> int:
+        """Bytes of a snapshot; 0 when it is not there."""
+        try:
+            snapshots = self._store.get_entry(namespace, ref.entry_id).snapshots
+        except EntryNotFound:
+            return 0
+        return sum(s.ref.size_bytes for s in snapshots if s.ref.step_index == ref.step_index)
+
     def _begin_watch(self, request: pb.WatchEvictionsRequest) -> EvictionWatch:
         with self._watch_lock:
             if self._draining:
@@ -246,9 +276,13 @@ def _shutting_down() -> Unavailable:
     )
 
 
-def _chunks(requests: Iterator[pb.WriteLatentRequest]) -> Iterator[bytes]:
+def _chunks(
+    requests: Iterator[pb.WriteLatentRequest], stream: Stream, size_bytes: int
+) -> Iterator[bytes]:
     """The data of a write up to ``finish_write``."""
-    for request in _while_caller_is_there(requests):
+    # Not before the store has looked at the header, as it has when it asks for bytes.
+    stream.hold(_with_chunks(size_bytes))
+    for request in requests:
         if request.WhichOneof("payload") == "header":
             raise InvalidArgument(
                 "a second header in one stream", field="header", allowed="in the first message only"
@@ -277,6 +311,15 @@ def _while_caller_is_there(
         yield from requests
     except grpc.RpcError as error:
         raise Cancelled("caller went away") from error
+
+
+def _with_chunks(size_bytes: int) -> int:
+    """What a stream of so many bytes holds: them, and one chunk as data and as a message."""
+    return size_bytes + 2 * min(size_bytes, MAX_CHUNK_BYTES)
+
+
+def _data_bytes(message: pb.WriteLatentRequest | pb.ReadLatentResponse) -> int:
+    return len(message.data)
 
 
 def _statuses(entry_ids: Sequence[str], found: Sequence[bool]) -> list[status_pb2.Status]:

@@ -102,7 +102,7 @@ class LatentStore(Protocol):
 
         Args:
             namespace: Namespace of the entry; must equal ``ref.namespace`` where that is set.
-            ref: What to read. ``spec`` and ``xxh3_64`` are compared when set.
+            ref: What to read. ``spec``, ``size_bytes`` and ``xxh3_64`` are compared when set.
 
         Raises:
             LatentNotFound: no such snapshot, or it was corrupt and has been removed. Normal.

@@ -10,9 +10,10 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import grpc
@@ -71,15 +72,22 @@ class RpcRecord:
 class RpcInterceptor(grpc.ServerInterceptor):
     """The interceptor of synchronous servers."""
 
-    def __init__(self, metrics: RpcMetrics | None, health_pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        metrics: RpcMetrics | None,
+        health_pool: ThreadPoolExecutor,
+        pools: Mapping[str, ThreadPoolExecutor] = MappingProxyType({}),
+    ) -> None:
         """Creates the interceptor.
 
         Args:
             metrics: Where rpcs are counted.
             health_pool: Answers health checks, so that they do not wait behind busy workers.
+            pools: Threads of rpcs that have their own, by full method name.
         """
         self._metrics = metrics
         self._health_pool = health_pool
+        self._pools = pools
 
     def intercept_service(
         self, continuation: Callable[[Any], Handler], handler_call_details: Any
@@ -94,7 +102,10 @@ class RpcInterceptor(grpc.ServerInterceptor):
         if method.startswith(_ADMIN_PREFIX):
             return handler
         wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
-        return _rewrap(handler, lambda behavior: wrap(method, behavior))
+        pool = self._pools.get(method)
+        if pool is None:
+            return _rewrap(handler, lambda behavior: wrap(method, behavior))
+        return _rewrap(handler, lambda behavior: _on_pool(wrap(method, behavior), pool))
 
     def _wrap_unary(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         def call(request: Any, context: Any) -> Any:

@@ -14,10 +14,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -51,6 +51,8 @@ class Mounted:
         collectors: Prometheus metrics of the service, created with `registry=None`.
         on_drain: Called in order when the drain begins: end streams that never end by themselves,
             so that they do not use up the grace. Must not block.
+        pools: Threads of rpcs that must not take those of others, by full method name
+            (`/skipstone.latent_kv.v1.LatentKV/ReadLatent`). The server ends them.
     """
 
     register: Callable[[grpc.Server], None]
@@ -58,6 +60,7 @@ class Mounted:
     on_stop: Sequence[Callable[[], None]] = ()
     collectors: Sequence[Collector] = ()
     on_drain: Sequence[Callable[[], None]] = ()
+    pools: Mapping[str, ThreadPoolExecutor] = field(default_factory=dict)
 
 
 def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
@@ -139,7 +142,7 @@ class SyncServer:
         )
         self._server = grpc.server(
             self._workers,
-            interceptors=[RpcInterceptor(self._metrics, self._health_pool)],
+            interceptors=[RpcInterceptor(self._metrics, self._health_pool, mounted.pools)],
             options=channel_options(settings),
         )
         mounted.register(self._server)
@@ -173,7 +176,8 @@ class SyncServer:
         self._health.enter_graceful_shutdown()
         self._call_all("drain", self._mounted.on_drain)
         self._server.stop(grace_s).wait()
-        self._workers.shutdown(wait=True)
+        for pool in (self._workers, *self._mounted.pools.values()):
+            pool.shutdown(wait=True)
         self._health_pool.shutdown(wait=True)
         self._cleanup.close()
         self._call_all("stop", self._mounted.on_stop)

@@ -151,3 +151,10 @@ def test_the_memory_tier_is_there_when_it_has_a_size(size: int) -> None:
     assert ("skipstone_latent_kv_memory_tier_bytes" in names) == (size > 0)
     for stop in mounted.on_stop:
         stop()
+
+
+def test_a_stream_budget_below_the_largest_snapshot_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"stream_bytes \(1000\) must be at least 2099152"):
+        resolve_settings(
+            LatentKVSettings, ["--stream-bytes", "1000", "--max-snapshot-bytes", "2000"], {}
+        )

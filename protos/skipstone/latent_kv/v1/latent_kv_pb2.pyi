@@ -346,7 +346,7 @@ class ReadLatentRequest(_message.Message):
     """
     @_builtins.property
     def ref(self) -> _latent_pb2.LatentRef:
-        """What to read. spec and xxh3_64 are compared when set; 0 and unset match anything."""
+        """What to read. spec, size_bytes and xxh3_64 are compared when set; 0 and unset match anything."""
 
     def __init__(
         self,

@@ -128,7 +128,9 @@ class LatentKVServicer:
         INVALID_ARGUMENT: a bad header, a chunk above max_chunk_bytes, more or fewer bytes than the
         parts need, or a latent that is not finite; correct the call.
         DATA_LOSS: the bytes do not match the checksum; send them again.
-        RESOURCE_EXHAUSTED: the snapshot exceeds a quota or the disk is full; drop the save.
+        RESOURCE_EXHAUSTED: the snapshot exceeds a quota, the disk is full, or running streams hold
+        all that the service allows; drop the save.
+        CANCELLED: the caller sent too little for too long; write again when it can go on.
         UNAVAILABLE: the service is shutting down; retry from the first message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -144,6 +146,8 @@ class LatentKVServicer:
         FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
         entry was overwritten); treat as a miss.
         INVALID_ARGUMENT: a bad id or step; correct the call.
+        RESOURCE_EXHAUSTED: running streams hold all that the service allows; treat as a miss.
+        CANCELLED: the caller took too little for too long; treat as a miss.
         UNAVAILABLE: the service is shutting down; treat as a miss.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

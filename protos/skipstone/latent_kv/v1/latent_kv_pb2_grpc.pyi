@@ -52,7 +52,9 @@ class LatentKVStub:
       INVALID_ARGUMENT: a bad header, a chunk above max_chunk_bytes, more or fewer bytes than the
         parts need, or a latent that is not finite; correct the call.
       DATA_LOSS: the bytes do not match the checksum; send them again.
-      RESOURCE_EXHAUSTED: the snapshot exceeds a quota or the disk is full; drop the save.
+      RESOURCE_EXHAUSTED: the snapshot exceeds a quota, the disk is full, or running streams hold
+        all that the service allows; drop the save.
+      CANCELLED: the caller sent too little for too long; write again when it can go on.
       UNAVAILABLE: the service is shutting down; retry from the first message.
     """
     ReadLatent: _grpc.UnaryStreamMultiCallable[_latent_kv_pb2.ReadLatentRequest, _latent_kv_pb2.ReadLatentResponse]
@@ -64,6 +66,8 @@ class LatentKVStub:
       FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
         entry was overwritten); treat as a miss.
       INVALID_ARGUMENT: a bad id or step; correct the call.
+      RESOURCE_EXHAUSTED: running streams hold all that the service allows; treat as a miss.
+      CANCELLED: the caller took too little for too long; treat as a miss.
       UNAVAILABLE: the service is shutting down; treat as a miss.
     """
     CommitEntry: _grpc.UnaryUnaryMultiCallable[_latent_kv_pb2.CommitEntryRequest, _latent_kv_pb2.CommitEntryResponse]
@@ -158,7 +162,9 @@ class LatentKVAsyncStub(LatentKVStub):
       INVALID_ARGUMENT: a bad header, a chunk above max_chunk_bytes, more or fewer bytes than the
         parts need, or a latent that is not finite; correct the call.
       DATA_LOSS: the bytes do not match the checksum; send them again.
-      RESOURCE_EXHAUSTED: the snapshot exceeds a quota or the disk is full; drop the save.
+      RESOURCE_EXHAUSTED: the snapshot exceeds a quota, the disk is full, or running streams hold
+        all that the service allows; drop the save.
+      CANCELLED: the caller sent too little for too long; write again when it can go on.
       UNAVAILABLE: the service is shutting down; retry from the first message.
     """
     ReadLatent: _aio.UnaryStreamMultiCallable[_latent_kv_pb2.ReadLatentRequest, _latent_kv_pb2.ReadLatentResponse]  # type: ignore[assignment]
@@ -170,6 +176,8 @@ class LatentKVAsyncStub(LatentKVStub):
       FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
         entry was overwritten); treat as a miss.
       INVALID_ARGUMENT: a bad id or step; correct the call.
+      RESOURCE_EXHAUSTED: running streams hold all that the service allows; treat as a miss.
+      CANCELLED: the caller took too little for too long; treat as a miss.
       UNAVAILABLE: the service is shutting down; treat as a miss.
     """
     CommitEntry: _aio.UnaryUnaryMultiCallable[_latent_kv_pb2.CommitEntryRequest, _latent_kv_pb2.CommitEntryResponse]  # type: ignore[assignment]
@@ -273,7 +281,9 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT: a bad header, a chunk above max_chunk_bytes, more or fewer bytes than the
             parts need, or a latent that is not finite; correct the call.
           DATA_LOSS: the bytes do not match the checksum; send them again.
-          RESOURCE_EXHAUSTED: the snapshot exceeds a quota or the disk is full; drop the save.
+          RESOURCE_EXHAUSTED: the snapshot exceeds a quota, the disk is full, or running streams hold
+            all that the service allows; drop the save.
+          CANCELLED: the caller sent too little for too long; write again when it can go on.
           UNAVAILABLE: the service is shutting down; retry from the first message.
         """
 
@@ -291,6 +301,8 @@ class LatentKVServicer(metaclass=_abc_1.ABCMeta):
           FAILED_PRECONDITION: the reference names another spec or checksum than what is stored (the
             entry was overwritten); treat as a miss.
           INVALID_ARGUMENT: a bad id or step; correct the call.
+          RESOURCE_EXHAUSTED: running streams hold all that the service allows; treat as a miss.
+          CANCELLED: the caller took too little for too long; treat as a miss.
           UNAVAILABLE: the service is shutting down; treat as a miss.
         """
 
