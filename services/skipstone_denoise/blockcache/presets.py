@@ -6,12 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from skipstone_shared.generation import (
-    BlockCacheConfig,
-    BlockCachePreset,
-    ScmMaskPolicy,
-    ScmStepsPolicy,
-)
+from skipstone_shared.generation import BlockCacheConfig, BlockCachePreset
 
 PRESETS: Mapping[BlockCachePreset, BlockCacheConfig] = MappingProxyType(
     {
@@ -19,8 +14,10 @@ PRESETS: Mapping[BlockCachePreset, BlockCacheConfig] = MappingProxyType(
             fn_compute_blocks=1,
             bn_compute_blocks=0,
             max_warmup_steps=4,
-            max_continuous_cached_steps=2,
-            residual_diff_threshold=0.08,
+            max_continuous_cached_steps=3,
+            residual_diff_threshold=0.1,
+            enable_taylorseer=True,
+            taylorseer_order=1,
         ),
         BlockCachePreset.BALANCED: BlockCacheConfig(
             fn_compute_blocks=1,
@@ -34,13 +31,12 @@ PRESETS: Mapping[BlockCachePreset, BlockCacheConfig] = MappingProxyType(
         BlockCachePreset.FAST: BlockCacheConfig(
             fn_compute_blocks=1,
             bn_compute_blocks=0,
-            max_warmup_steps=4,
-            max_continuous_cached_steps=4,
-            residual_diff_threshold=0.3,
+            # Longer runs of reused steps overshoot unless the picture's layout was computed first.
+            max_warmup_steps=6,
+            max_continuous_cached_steps=6,
+            residual_diff_threshold=0.24,
             enable_taylorseer=True,
             taylorseer_order=1,
-            scm_steps_mask_policy=ScmMaskPolicy.FAST,
-            scm_steps_policy=ScmStepsPolicy.DYNAMIC,
         ),
     }
 )

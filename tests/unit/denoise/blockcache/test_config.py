@@ -383,11 +383,12 @@ def test_a_forecast_that_is_never_made_needs_no_steps() -> None:
 
 def test_a_preset_gives_up_its_forecast_where_steps_are_too_few() -> None:
     model = ModelFacts({"transformer": (10,)}, 6)
-    plan = resolved(model, preset=BlockCachePreset.FAST)
+    short = {"preset": BlockCachePreset.FAST, "max_warmup_steps": 3}
+    plan = resolved(model, **short)
     assert plan.settings["transformer"].forecast is Forecast.REPEAT
     assert "may compute only 3 of 6 steps" in plan.notes[0]
     # What the caller asks for by name is refused instead.
-    refused(model, preset=BlockCachePreset.FAST, enable_taylorseer=True)
+    refused(model, **short, enable_taylorseer=True)
 
 
 @pytest.mark.parametrize(

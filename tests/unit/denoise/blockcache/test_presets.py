@@ -29,7 +29,8 @@ def test_presets_rise_from_careful_to_daring() -> None:
     ]
     for name in ("residual_diff_threshold", "max_continuous_cached_steps"):
         values = [getattr(settings, name) for settings in ordered]
-        assert values == sorted(set(values)), name
+        assert values == sorted(values), name
+        assert values[0] < values[-1], name
 
 
 @pytest.mark.parametrize("preset", REAL)
