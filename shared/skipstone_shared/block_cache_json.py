@@ -60,12 +60,17 @@ def block_cache_from_text(text: str) -> BlockCacheConfig:
 def parse_block_cache(source: str | Mapping[str, Any]) -> BlockCacheConfig:
     """Settings from a JSON object or its text. Null leaves a field unset.
 
+    Options ask for caching, those that have no effect here too; an empty object asks for nothing.
+
     Raises:
         InvalidArgument: the text is no JSON object, a key is not known or given twice, or a value
             has the wrong type; names the key and what it may be.
     """
     values = _loaded(source) if isinstance(source, str) else source
-    return _config(entries(values), "")
+    settings = list(entries(values))
+    config = _config(settings, "")
+    asked = any(entry.value is not None for entry in settings)
+    return _switched(config, switch=True) if asked else config
 
 
 def block_cache_as_json(config: BlockCacheConfig) -> dict[str, Any]:

@@ -349,6 +349,25 @@ def test_a_mask_for_another_number_of_steps_is_refused(mask: dict[str, object]) 
         parse_block_cache({**mask, "num_inference_steps": 20})
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cache_config": {"cache_type": "DBCache"}},
+        {"num_inference_steps": 28, "enable_separate_cfg": True},
+        {"enable_dmd": False},
+    ],
+    ids=str,
+)
+def test_options_without_an_effect_here_turn_caching_on_as_elsewhere(
+    settings: dict[str, object],
+) -> None:
+    """Who hands over the settings of a cache and gets none would never be told."""
+    assert parse_block_cache(settings) == parse_block_cache({"enable_cache_dit": True})
+    assert parse_block_cache(settings) != BlockCacheConfig()
+    off = parse_block_cache({**settings, "enable_cache_dit": False})
+    assert off.preset is BlockCachePreset.NONE
+
+
 def test_null_leaves_a_field_to_its_default() -> None:
     nothing = {
         "Fn_compute_blocks": None,
