@@ -8,6 +8,7 @@ import pytest
 
 from skipstone_denoise.blockcache.config import ModelFacts, resolve_block_cache
 from skipstone_denoise.blockcache.presets import PRESETS, overridden, with_preset
+from skipstone_denoise.blockcache.setting_rules import fewest_computed
 from skipstone_shared.generation import (
     BlockCacheConfig,
     BlockCachePreset,
@@ -31,6 +32,19 @@ def test_presets_rise_from_careful_to_daring() -> None:
         values = [getattr(settings, name) for settings in ordered]
         assert values == sorted(values), name
         assert values[0] < values[-1], name
+
+
+@pytest.mark.parametrize("steps", [28, 30, 50, 100])
+def test_presets_that_dare_more_may_compute_less(steps: int) -> None:
+    """A limit or a mask of its own could make the daring one the slower one."""
+    least = []
+    for preset in (BlockCachePreset.QUALITY, BlockCachePreset.BALANCED, BlockCachePreset.FAST):
+        plan = resolve_block_cache(
+            BlockCacheConfig(preset=preset), ModelFacts({"transformer": (10,)}, steps)
+        )
+        assert plan is not None
+        least.append(fewest_computed(plan.settings["transformer"], steps))
+    assert least[0] >= least[1] > least[2]
 
 
 @pytest.mark.parametrize("preset", REAL)
