@@ -13,6 +13,7 @@ from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
+from skipstone_vector_index.vector_form import Metric
 
 
 def build(settings: VectorIndexSettings) -> Mounted:
@@ -32,9 +33,16 @@ def build(settings: VectorIndexSettings) -> Mounted:
         save_change_share=settings.graph_save_share,
         graph=graph,
     )
-    log = RecordLog(settings.data_dir, settings.max_disk_bytes, fsync=settings.fsync)
+    log = RecordLog(
+        settings.data_dir,
+        settings.max_disk_bytes,
+        fsync=settings.fsync,
+        metric=Metric(settings.metric),
+    )
     files = GraphFiles(settings.data_dir / "graphs", log.log_id()) if settings.save_graphs else None
-    return mount(HnswIndex(log, options, graph_files=files))
+    return mount(
+        HnswIndex(log, options, graph_files=files, half=settings.vector_dtype == "float16")
+    )
 
 
 def main() -> int:

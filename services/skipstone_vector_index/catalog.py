@@ -11,6 +11,7 @@ from skipstone_shared.index_entries import Vector
 from skipstone_vector_index.adaptive_vectors import AdaptiveVectors
 from skipstone_vector_index.record_codec import Record
 from skipstone_vector_index.record_log import Key
+from skipstone_vector_index.vectors import Matrix
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,13 +62,19 @@ class Catalog:
     or works on a `list` of it, which CPython copies in one step.
     """
 
-    def __init__(self, new_vectors: Callable[[Partition, str], AdaptiveVectors]) -> None:
+    def __init__(
+        self,
+        new_vectors: Callable[[Partition, str], AdaptiveVectors],
+        searchable: Callable[[Matrix], Matrix],
+    ) -> None:
         """Creates an empty catalog.
 
         Args:
             new_vectors: Makes an empty set of vectors of an embedding model in a partition.
+            searchable: Turns stored vectors into those that are searched.
         """
         self._new_vectors = new_vectors
+        self._searchable = searchable
         self._partitions: dict[str, dict[str, Partition]] = {}
 
     def find(self, namespace: str, compatibility_key: str) -> Partition | None:
@@ -109,7 +116,8 @@ class Catalog:
         for model_id, (labels, vectors) in added.items():
             if model_id not in partition.vectors:
                 partition.vectors[model_id] = self._new_vectors(partition, model_id)
-            partition.vectors[model_id].put(np.array(labels), np.stack(vectors))
+            rows = self._searchable(np.stack(vectors))
+            partition.vectors[model_id].put(np.array(labels), rows)
         _drop_vectors(partition, moved)
 
     def remove(self, partition: Partition, entry_ids: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,6 +29,13 @@ class VectorIndexSettings(ServiceSettings):
     fsync: bool = True
     """Whether a write reaches the disk before it is acknowledged. Without, it survives the end of
     the process but maybe not of the machine."""
+
+    metric: Literal["cosine", "inner_product"] = "cosine"
+    """Similarity of a vector and a query. The cosine ignores their norms; the inner product is for
+    models whose norms mean something. A directory with entries keeps the one it has."""
+
+    vector_dtype: Literal["float32", "float16"] = "float32"
+    """Type of new vectors on disk. float16 takes half the bytes; a cosine is off by up to 1e-3."""
 
     exact_search_limit: int = Field(default=4096, ge=0)
     """Live entries up to which a partition is searched exactly; larger ones get an HNSW graph."""

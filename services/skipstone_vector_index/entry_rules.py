@@ -1,21 +1,17 @@
-"""What an index accepts: the checks every implementation makes, and the arithmetic of cosines."""
+"""What an index accepts: the checks every implementation makes."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
 
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import IndexEntry, Vector, VectorEntry
 from skipstone_shared.latents import NAMESPACE_PATTERN, checked_entry_id
+from skipstone_vector_index.vector_form import VectorForm
 
 MAX_BATCH_SIZE = 1000
 MAX_TOP_K = 1000
-MAX_DIMENSION = 8192
 MAX_PAGE_SIZE = 1000
 MAX_PROMPT_BYTES = 20_000
 MAX_LABELS = 16
@@ -50,11 +46,14 @@ def check_count(field: str, count: int, limit: int = MAX_BATCH_SIZE) -> None:
         raise InvalidArgument(f"{field} is {count}", field=field, allowed=f"1 to {limit}")
 
 
-def checked_entry(entry: VectorEntry, dimension: int | None) -> tuple[IndexEntry, Vector]:
-    """Returns an entry and its normalised vector.
+def checked_entry(
+    entry: VectorEntry, form: VectorForm, dimension: int | None
+) -> tuple[IndexEntry, Vector]:
+    """Returns an entry and its vector as it is kept.
 
     Args:
         entry: What the caller sent.
+        form: How the index keeps vectors.
         dimension: Elements a vector of the partition has; None when it has no entries.
 
     Raises:
@@ -88,9 +87,8 @@ def checked_entry(entry: VectorEntry, dimension: int | None) -> tuple[IndexEntry
             field="snapshots",
             allowed="each step_index once, ascending",
         )
-    return dataclasses.replace(info, labels=dict(info.labels)), unit_vector(
-        entry.vector, "vector", dimension
-    )
+    kept = form.stored(entry.vector, dimension)
+    return dataclasses.replace(info, labels=dict(info.labels)), kept
 
 
 def _check_size(field: str, text: str, limit: int) -> None:
@@ -104,63 +102,6 @@ def _check_size(field: str, text: str, limit: int) -> None:
         raise InvalidArgument(
             f"{field} has {size} bytes", field=field, allowed=f"at most {limit} bytes"
         )
-
-
-def unit_vector(vector: Vector, field: str, dimension: int | None = None) -> Vector:
-    """Returns a vector scaled to L2 norm 1, float32 ``(dimension,)``.
-
-    Raises:
-        InvalidArgument: It is zero, not finite, not one-dimensional or not of ``dimension``.
-    """
-    array = np.asarray(vector, dtype=np.float32)
-    if array.ndim != 1 or not 1 <= array.size <= MAX_DIMENSION:
-        raise InvalidArgument(
-            f"{field} has shape {array.shape}",
-            field=field,
-            allowed=f"one dimension of 1 to {MAX_DIMENSION} elements",
-        )
-    if dimension is not None and array.size != dimension:
-        raise InvalidArgument(
-            f"{field} has {array.size} elements",
-            field=field,
-            allowed=f"{dimension}, as the vectors of this partition",
-        )
-    # float64, since the square of a large float32 is infinite and of a small one zero.
-    wide = array.astype(np.float64)
-    norm = float(np.sqrt(wide @ wide))
-    if not math.isfinite(norm) or norm == 0.0:
-        what = "zero" if norm == 0.0 else "not finite"
-        raise InvalidArgument(
-            f"{field} is {what}", field=field, allowed="finite elements, not all zero"
-        )
-    unit: Vector = (wide / norm).astype(np.float32)
-    return unit
-
-
-def unit_queries(queries: Sequence[Vector], dimension: int | None) -> npt.NDArray[np.float32]:
-    """Returns the queries scaled to norm 1, float32 ``(len(queries), dimension)``.
-
-    Raises:
-        InvalidArgument: One of them is no vector of the partition.
-    """
-    units = []
-    for index, query in enumerate(queries):
-        units.append(unit_vector(query, f"queries[{index}]", dimension))
-        dimension = units[-1].size
-    return np.stack(units)
-
-
-def cosines(rows: npt.NDArray[np.float32], query: Vector) -> list[float]:
-    """Returns the similarity of unit vectors ``(n, dimension)`` to a unit query.
-
-    Summed in float64 and rounded to float32, so that equal vectors have equal similarities
-    wherever they stand in the matrix: BLAS adds up rows in an order that depends on their place.
-    """
-    wide, other = rows.astype(np.float64), query.astype(np.float64)
-    # A unit vector in float32 is a little off norm 1; without this a vector is not its own equal.
-    exact = (wide @ other) / (np.linalg.norm(wide, axis=1) * np.linalg.norm(other))
-    rounded: list[float] = np.clip(exact, -1.0, 1.0).astype(np.float32).tolist()
-    return rounded
 
 
 def check_min_similarity(value: float | None) -> None:

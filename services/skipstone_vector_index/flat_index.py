@@ -25,6 +25,7 @@ from skipstone_shared.index_entries import (
 from skipstone_shared.latents import checked_entry_id, checked_namespace
 from skipstone_vector_index import entry_rules
 from skipstone_vector_index.paging import PageCursor, namespace_page
+from skipstone_vector_index.vector_form import MAX_DIMENSION, VectorForm
 
 _NO_LIMIT = 2**63 - 1
 
@@ -43,12 +44,16 @@ _Partition = dict[str, _Stored]
 class FlatIndex:
     """Entries in dicts under one lock; every search compares every vector. Nothing is durable."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, form: VectorForm | None = None
+    ) -> None:
         """Creates an empty index.
 
         Args:
             clock: Seconds since the epoch.
+            form: How vectors are compared and kept.
         """
+        self._form = form or VectorForm()
         self._clock = clock
         self._lock = threading.Lock()
         self._partitions: dict[tuple[str, str], _Partition] = {}
@@ -71,7 +76,7 @@ class FlatIndex:
     def _upsert(self, partition: _Partition, item: VectorEntry) -> SkipstoneError | None:
         dimension = next((stored.vector.size for stored in partition.values()), None)
         try:
-            entry, vector = entry_rules.checked_entry(item, dimension)
+            entry, vector = entry_rules.checked_entry(item, self._form, dimension)
         except InvalidArgument as error:
             return error
         if not entry.create_time:
@@ -99,20 +104,22 @@ class FlatIndex:
         with self._open():
             partition = list(self._partitions.get(key, {}).values())
         dimension = partition[0].vector.size if partition else None
-        units = entry_rules.unit_queries(queries, dimension)
+        compared = self._form.queries(queries, dimension)
         wanted = [
             stored
             for stored in partition
             if embedding_model_id in ("", stored.entry.embedding_model_id)
         ]
         if not wanted:
-            return [[] for _ in units]
+            return [[] for _ in compared]
         rows = np.stack([stored.vector for stored in wanted])
         results = []
-        for unit in units:
+        for query in compared:
             hits = [
                 SearchHit(stored.entry, similarity)
-                for stored, similarity in zip(wanted, entry_rules.cosines(rows, unit), strict=True)
+                for stored, similarity in zip(
+                    wanted, self._form.similarities(rows, query), strict=True
+                )
                 if min_similarity is None or similarity >= min_similarity
             ]
             hits.sort(key=lambda hit: (-hit.similarity, hit.entry.entry_id))
@@ -205,7 +212,8 @@ class FlatIndex:
             max_top_k=entry_rules.MAX_TOP_K,
             max_batch_size=entry_rules.MAX_BATCH_SIZE,
             exact_search_limit=_NO_LIMIT,
-            max_dimension=entry_rules.MAX_DIMENSION,
+            max_dimension=MAX_DIMENSION,
+            metric=self._form.metric.value,
         )
 
     def close(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from skipstone_shared.index_entries import SearchHit, Vector
-from skipstone_vector_index.entry_rules import cosines
 from skipstone_vector_index.record_codec import Record
 from skipstone_vector_index.record_log import LogView
+from skipstone_vector_index.vector_form import VectorForm
 
 
 class HitReader:
@@ -18,6 +19,7 @@ class HitReader:
     def __init__(
         self,
         view: LogView,
+        form: VectorForm,
         partition: int,
         embedding_model_id: str,
         min_similarity: float | None,
@@ -26,14 +28,16 @@ class HitReader:
 
         Args:
             view: The log.
+            form: How vectors are compared.
             partition: Number of the partition.
             embedding_model_id: Entries of another model are passed over; empty for any.
             min_similarity: Only hits with at least this similarity; None for all.
         """
         self._view = view
+        self._form = form
         self._partition = partition
         self._model_id = embedding_model_id
-        self._min_similarity = -2.0 if min_similarity is None else min_similarity
+        self._min_similarity = -math.inf if min_similarity is None else min_similarity
         self._records: dict[int, Record | None] = {}
 
     def best(self, query: Vector, labels: Sequence[int], top_k: int) -> list[SearchHit]:
@@ -41,7 +45,8 @@ class HitReader:
         records = [record for label in labels if (record := self._read(label)) is not None]
         if not records:
             return []
-        similarities = cosines(np.stack([record.vector for record in records]), query)
+        rows = np.stack([record.vector for record in records])
+        similarities = self._form.similarities(rows, query)
         scored = [
             (-similarity, record.entry_id, record)
             for similarity, record in zip(similarities, records, strict=True)

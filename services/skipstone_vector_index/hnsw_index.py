@@ -33,6 +33,7 @@ from skipstone_vector_index.paging import PageCursor, namespace_page
 from skipstone_vector_index.record_codec import Record, make_record
 from skipstone_vector_index.record_log import Changes, Key, RecordLog
 from skipstone_vector_index.start_up import fill_catalog
+from skipstone_vector_index.vector_form import MAX_DIMENSION, VectorForm
 
 _SPARE_CANDIDATES = 8
 """Candidates beyond top_k: replaces those that a write removes between graph and log, and lets
@@ -59,6 +60,8 @@ class HnswIndex:
         options: AdaptiveOptions | None = None,
         clock: Callable[[], float] = time.time,
         graph_files: GraphFiles | None = None,
+        *,
+        half: bool = False,
     ) -> None:
         """Loads the index from its log, which it closes with itself.
 
@@ -67,11 +70,13 @@ class HnswIndex:
             options: When vectors are searched exactly and when in a graph.
             clock: Seconds since the epoch.
             graph_files: Where copies of graphs are kept for the next start; None: nowhere.
+            half: Whether new vectors are stored as float16.
         """
         self._log = log
         self._options = options or AdaptiveOptions()
         self._clock = clock
-        self._catalog = Catalog(self._new_vectors)
+        self._form = VectorForm(log.metric, half)
+        self._catalog = Catalog(self._new_vectors, self._form.searchable)
         self._writing_lock = threading.Lock()
         self._closed = False
         self._builder = GraphBuilder()
@@ -117,20 +122,22 @@ class HnswIndex:
         entry_rules.check_count("top_k", top_k, entry_rules.MAX_TOP_K)
         entry_rules.check_min_similarity(min_similarity)
         partition = self._catalog.find(namespace, compatibility_key)
-        units = entry_rules.unit_queries(queries, _dimension(partition))
+        compared = self._form.queries(queries, _dimension(partition))
         if partition is None:
             return [[] for _ in queries]
         candidates: list[list[int]] = [[] for _ in queries]
         for model_id, vectors in list(partition.vectors.items()):
             if embedding_model_id in ("", model_id):
-                found = vectors.nearest(units, top_k + _SPARE_CANDIDATES)
+                found = vectors.nearest(compared, top_k + _SPARE_CANDIDATES)
                 for mine, labels in zip(candidates, found, strict=True):
                     mine.extend(labels.tolist())
         with self._log.reading() as view:
-            reader = HitReader(view, partition.number, embedding_model_id, min_similarity)
+            reader = HitReader(
+                view, self._form, partition.number, embedding_model_id, min_similarity
+            )
             return [
-                reader.best(unit, labels, top_k)
-                for unit, labels in zip(units, candidates, strict=True)
+                reader.best(query, labels, top_k)
+                for query, labels in zip(compared, candidates, strict=True)
             ]
 
     def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
@@ -230,7 +237,8 @@ class HnswIndex:
             max_top_k=entry_rules.MAX_TOP_K,
             max_batch_size=entry_rules.MAX_BATCH_SIZE,
             exact_search_limit=self._options.exact_search_limit,
-            max_dimension=entry_rules.MAX_DIMENSION,
+            max_dimension=MAX_DIMENSION,
+            metric=self._form.metric.value,
         )
 
     def wait_for_builds(self) -> None:
@@ -265,7 +273,7 @@ class HnswIndex:
         now = self._clock()
         for item in entries:
             try:
-                entry, vector = entry_rules.checked_entry(item, dimension)
+                entry, vector = entry_rules.checked_entry(item, self._form, dimension)
             except InvalidArgument as error:
                 statuses.append(error)
                 continue
@@ -284,7 +292,9 @@ class HnswIndex:
             sequence += 1
             old = partition.places.get(entry.entry_id)
             label = old.label if old else sequence
-            put[partition.number, label] = make_record(entry, vector, sequence)
+            put[partition.number, label] = make_record(
+                entry, vector, sequence, half=self._form.half
+            )
         names = (partition.namespace, partition.compatibility_key)
         new = {} if partition.places else {partition.number: names}
         self._log.write(Changes(sequence, put=put, add_partitions=new))

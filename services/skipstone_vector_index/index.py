@@ -25,6 +25,10 @@ class VectorIndex(Protocol):
     by a search. All vectors of a partition that has entries have one dimension; an empty partition
     takes any. An empty namespace means ``default``.
 
+    A similarity is the cosine, or the inner product where `get_capabilities` says so: then vectors
+    and queries count with their norm, which is at most 1e18, and similarities have no bounds. An
+    index that stores float16 rounds vectors, so that similarities are off by up to 1e-3.
+
     Threads: every method may be called from any thread at any time. When a call that writes
     returns, its effect is visible to every later call, and durable if the index is. A search that
     runs at the same time sees each entry before or after the write, never a mixture.
@@ -37,7 +41,7 @@ class VectorIndex(Protocol):
     ) -> list[SkipstoneError | None]:
         """Stores entries; one with the same id in the same partition is replaced as a whole.
 
-        Of several entries with one id in one call the last one wins. Vectors are normalised. An
+        Of several entries with one id in one call the last one wins. An
         entry without a create time gets the current one. A replaced entry keeps its place in
         listings.
 
@@ -67,13 +71,13 @@ class VectorIndex(Protocol):
             compatibility_key: Partition.
             queries: float32 ``(dimension,)`` each, finite, not all zero, any norm.
             top_k: Hits wanted per query, 1 to ``max_top_k``.
-            min_similarity: Only hits with at least this cosine; None for all.
+            min_similarity: Only hits with at least this similarity; None for all.
             embedding_model_id: Entries of another model are passed over; empty for any.
 
         Returns:
             Per query at most ``top_k`` hits, best first, equal similarities by ascending entry id.
             Fewer when there are fewer; none for an empty or unknown partition. The similarity is
-            the cosine of the stored vector and the query, -1 to 1, rounded to float32.
+            that of the stored vector and the query, a cosine of -1 to 1, rounded to float32.
 
         Raises:
             InvalidArgument: No query, too many, a query of the wrong dimension, zero or not finite,

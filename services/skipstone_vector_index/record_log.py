@@ -5,7 +5,8 @@ Databases of the environment, keys big-endian so that they sort:
     entries     (partition number u32, label u64) -> record (`record_codec.py`)
     partitions  partition number u32 -> JSON [namespace, compatibility key]
     meta        "format" -> 1, "sequence" -> number of the last write, u64,
-                "id" -> 16 hexadecimal digits drawn when the log was made
+                "id" -> 16 hexadecimal digits drawn when the log was made,
+                "metric" -> how its vectors are compared; cosine where it is missing
 
 Every write of an entry gets the next number of one sequence. The number of its first write is the
 entry's label and stays; the number of its last write is the record's revision. So a copy of the
@@ -37,6 +38,7 @@ from skipstone_shared.errors import (
 )
 from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index.record_codec import Record, decode_record, encode_record
+from skipstone_vector_index.vector_form import Metric
 
 LOG_FORMAT = 1
 _KEY = struct.Struct(">IQ")
@@ -71,7 +73,14 @@ class Changes:
 class RecordLog:
     """Records of one data directory. Reads may run at any time, beside one write at a time."""
 
-    def __init__(self, directory: Path, max_disk_bytes: int, *, fsync: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        max_disk_bytes: int,
+        *,
+        fsync: bool = True,
+        metric: Metric = Metric.COSINE,
+    ) -> None:
         """Opens the log of a directory, which is created where it is missing.
 
         Args:
@@ -81,10 +90,13 @@ class RecordLog:
                 able to delete.
             fsync: Whether a write reaches the disk before it is acknowledged; without, it survives
                 the end of the process but not of the machine.
+            metric: How its vectors are compared; a log with entries keeps the one it has.
 
         Raises:
-            FailedPrecondition: The directory cannot be written, is in use, or holds other data.
+            FailedPrecondition: The directory cannot be written, is in use, or holds other data or
+                vectors of another metric.
         """
+        self.metric = metric
         self._max_disk_bytes = max_disk_bytes
         self._path = directory / "records.mdb"
         self._lock = DirectoryLock(directory)
@@ -120,8 +132,18 @@ class RecordLog:
                     f"{self._path} has format {_U32.unpack(found)[0]}, this version reads "
                     f"{LOG_FORMAT}; export it with the version that wrote it"
                 )
+            self._settle_metric(txn)
             if txn.get(b"id", db=self._meta) is None:
                 txn.put(b"id", secrets.token_hex(8).encode(), db=self._meta)
+
+    def _settle_metric(self, txn: lmdb.Transaction) -> None:
+        found = bytes(txn.get(b"metric", b"cosine", db=self._meta)).decode()
+        if found != self.metric.value and txn.stat(self._entries)["entries"]:
+            raise FailedPrecondition(
+                f"{self._path} holds vectors for metric {found}, configured is "
+                f"{self.metric.value}; set metric back or use another data_dir"
+            )
+        txn.put(b"metric", self.metric.value.encode(), db=self._meta)
 
     def log_id(self) -> str:
         """Returns what tells this log from every other one."""

@@ -1,6 +1,7 @@
 """What a vector index stores and answers, as plain dataclasses.
 
-Vectors are float32 of shape ``(dimension,)``; similarities are cosines, -1 to 1, higher is closer.
+Vectors are float32 of shape ``(dimension,)``; similarities are cosines, -1 to 1, or inner products
+where the index says so; higher is closer.
 """
 
 from __future__ import annotations
@@ -93,10 +94,11 @@ class IndexStats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IndexCapabilities:
-    """Engine and limits of an index."""
+    """Engine and limits of an index; ``metric`` is cosine or inner_product."""
 
     engine: str
     max_top_k: int = 1000
     max_batch_size: int = 1000
     exact_search_limit: int = 0
     max_dimension: int = 8192
+    metric: str = "cosine"

@@ -159,6 +159,7 @@ def index_capabilities_to_message(
         max_batch_size=capabilities.max_batch_size,
         exact_search_limit=capabilities.exact_search_limit,
         max_dimension=capabilities.max_dimension,
+        metric=capabilities.metric,
     )
 
 
@@ -172,4 +173,5 @@ def index_capabilities_from_message(
         max_batch_size=message.max_batch_size,
         exact_search_limit=message.exact_search_limit,
         max_dimension=message.max_dimension,
+        metric=message.metric or "cosine",
     )

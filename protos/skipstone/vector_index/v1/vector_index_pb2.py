@@ -27,7 +27,7 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from skipstone.latent.v1 import latent_pb2 as skipstone_dot_latent_dot_v1_dot_latent__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,skipstone/vector_index/v1/vector_index.proto\x12\x19skipstone.vector_index.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a skipstone/latent/v1/latent.proto\"\xbd\x02\n\nIndexEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x03\x12\x31\n\tsnapshots\x18\x04 \x03(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\x12\r\n\x05\x64\x65pth\x18\x05 \x01(\x05\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12\x65mbedding_model_id\x18\x07 \x01(\t\x12\x41\n\x06labels\x18\x08 \x03(\x0b\x32\x31.skipstone.vector_index.v1.IndexEntry.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x0bVectorEntry\x12\x34\n\x05\x65ntry\x18\x01 \x01(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x0e\n\x06vector\x18\x02 \x01(\x0c\"U\n\tSearchHit\x12\x34\n\x05\x65ntry\x18\x01 \x01(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x12\n\nsimilarity\x18\x02 \x01(\x01\"B\n\x0cSearchResult\x12\x32\n\x04hits\x18\x01 \x03(\x0b\x32$.skipstone.vector_index.v1.SearchHit\"\x18\n\x16GetCapabilitiesRequest\"\x87\x01\n\x17GetCapabilitiesResponse\x12\x0e\n\x06\x65ngine\x18\x01 \x01(\t\x12\x11\n\tmax_top_k\x18\x02 \x01(\x05\x12\x16\n\x0emax_batch_size\x18\x03 \x01(\x05\x12\x1a\n\x12\x65xact_search_limit\x18\x04 \x01(\x03\x12\x15\n\rmax_dimension\x18\x05 \x01(\x05\"}\n\x14UpsertEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\x12\x37\n\x07\x65ntries\x18\x03 \x03(\x0b\x32&.skipstone.vector_index.v1.VectorEntry\"=\n\x15UpsertEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\"\xb0\x01\n\x14SearchEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\x12\x0f\n\x07queries\x18\x03 \x03(\x0c\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x1b\n\x0emin_similarity\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\x12\x65mbedding_model_id\x18\x06 \x01(\tB\x11\n\x0f_min_similarity\"Q\n\x15SearchEntriesResponse\x12\x38\n\x07results\x18\x01 \x03(\x0b\x32\'.skipstone.vector_index.v1.SearchResult\"6\n\x0fGetEntryRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\"c\n\x10GetEntryResponse\x12\x34\n\x05\x65ntry\x18\x01 \x01(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\"i\n\x12ListEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"f\n\x13ListEntriesResponse\x12\x36\n\x07\x65ntries\x18\x01 \x03(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x15ListNamespacesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"E\n\x16ListNamespacesResponse\x12\x12\n\nnamespaces\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x14\x44\x65leteEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tentry_ids\x18\x02 \x03(\t\"e\n\x15\x44\x65leteEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12\x15\n\rdeleted_count\x18\x02 \x01(\x03\x12\x0f\n\x07\x65xisted\x18\x03 \x03(\x08\"F\n\x16\x44\x65letePartitionRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\"0\n\x17\x44\x65letePartitionResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\"$\n\x0fGetStatsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"m\n\x10GetStatsResponse\x12\x13\n\x0b\x65ntry_count\x18\x01 \x01(\x03\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x03\x12\x17\n\x0ftombstone_count\x18\x03 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x04 \x01(\x03\x32\x8c\x08\n\x0bVectorIndex\x12x\n\x0fGetCapabilities\x12\x31.skipstone.vector_index.v1.GetCapabilitiesRequest\x1a\x32.skipstone.vector_index.v1.GetCapabilitiesResponse\x12r\n\rUpsertEntries\x12/.skipstone.vector_index.v1.UpsertEntriesRequest\x1a\x30.skipstone.vector_index.v1.UpsertEntriesResponse\x12r\n\rSearchEntries\x12/.skipstone.vector_index.v1.SearchEntriesRequest\x1a\x30.skipstone.vector_index.v1.SearchEntriesResponse\x12\x63\n\x08GetEntry\x12*.skipstone.vector_index.v1.GetEntryRequest\x1a+.skipstone.vector_index.v1.GetEntryResponse\x12l\n\x0bListEntries\x12-.skipstone.vector_index.v1.ListEntriesRequest\x1a..skipstone.vector_index.v1.ListEntriesResponse\x12u\n\x0eListNamespaces\x12\x30.skipstone.vector_index.v1.ListNamespacesRequest\x1a\x31.skipstone.vector_index.v1.ListNamespacesResponse\x12r\n\rDeleteEntries\x12/.skipstone.vector_index.v1.DeleteEntriesRequest\x1a\x30.skipstone.vector_index.v1.DeleteEntriesResponse\x12x\n\x0f\x44\x65letePartition\x12\x31.skipstone.vector_index.v1.DeletePartitionRequest\x1a\x32.skipstone.vector_index.v1.DeletePartitionResponse\x12\x63\n\x08GetStats\x12*.skipstone.vector_index.v1.GetStatsRequest\x1a+.skipstone.vector_index.v1.GetStatsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,skipstone/vector_index/v1/vector_index.proto\x12\x19skipstone.vector_index.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a skipstone/latent/v1/latent.proto\"\xbd\x02\n\nIndexEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x03\x12\x31\n\tsnapshots\x18\x04 \x03(\x0b\x32\x1e.skipstone.latent.v1.LatentRef\x12\r\n\x05\x64\x65pth\x18\x05 \x01(\x05\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12\x65mbedding_model_id\x18\x07 \x01(\t\x12\x41\n\x06labels\x18\x08 \x03(\x0b\x32\x31.skipstone.vector_index.v1.IndexEntry.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x0bVectorEntry\x12\x34\n\x05\x65ntry\x18\x01 \x01(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x0e\n\x06vector\x18\x02 \x01(\x0c\"U\n\tSearchHit\x12\x34\n\x05\x65ntry\x18\x01 \x01(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x12\n\nsimilarity\x18\x02 \x01(\x01\"B\n\x0cSearchResult\x12\x32\n\x04hits\x18\x01 \x03(\x0b\x32$.skipstone.vector_index.v1.SearchHit\"\x18\n\x16GetCapabilitiesRequest\"\x97\x01\n\x17GetCapabilitiesResponse\x12\x0e\n\x06\x65ngine\x18\x01 \x01(\t\x12\x11\n\tmax_top_k\x18\x02 \x01(\x05\x12\x16\n\x0emax_batch_size\x18\x03 \x01(\x05\x12\x1a\n\x12\x65xact_search_limit\x18\x04 \x01(\x03\x12\x15\n\rmax_dimension\x18\x05 \x01(\x05\x12\x0e\n\x06metric\x18\x06 \x01(\t\"}\n\x14UpsertEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\x12\x37\n\x07\x65ntries\x18\x03 \x03(\x0b\x32&.skipstone.vector_index.v1.VectorEntry\"=\n\x15UpsertEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\"\xb0\x01\n\x14SearchEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\x12\x0f\n\x07queries\x18\x03 \x03(\x0c\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x1b\n\x0emin_similarity\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\x12\x65mbedding_model_id\x18\x06 \x01(\tB\x11\n\x0f_min_similarity\"Q\n\x15SearchEntriesResponse\x12\x38\n\x07results\x18\x01 \x03(\x0b\x32\'.skipstone.vector_index.v1.SearchResult\"6\n\x0fGetEntryRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\"c\n\x10GetEntryResponse\x12\x34\n\x05\x65ntry\x18\x01 \x01(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\"i\n\x12ListEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"f\n\x13ListEntriesResponse\x12\x36\n\x07\x65ntries\x18\x01 \x03(\x0b\x32%.skipstone.vector_index.v1.IndexEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x15ListNamespacesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"E\n\x16ListNamespacesResponse\x12\x12\n\nnamespaces\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x14\x44\x65leteEntriesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tentry_ids\x18\x02 \x03(\t\"e\n\x15\x44\x65leteEntriesResponse\x12$\n\x08statuses\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12\x15\n\rdeleted_count\x18\x02 \x01(\x03\x12\x0f\n\x07\x65xisted\x18\x03 \x03(\x08\"F\n\x16\x44\x65letePartitionRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x02 \x01(\t\"0\n\x17\x44\x65letePartitionResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x03\"$\n\x0fGetStatsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"m\n\x10GetStatsResponse\x12\x13\n\x0b\x65ntry_count\x18\x01 \x01(\x03\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x03\x12\x17\n\x0ftombstone_count\x18\x03 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x04 \x01(\x03\x32\x8c\x08\n\x0bVectorIndex\x12x\n\x0fGetCapabilities\x12\x31.skipstone.vector_index.v1.GetCapabilitiesRequest\x1a\x32.skipstone.vector_index.v1.GetCapabilitiesResponse\x12r\n\rUpsertEntries\x12/.skipstone.vector_index.v1.UpsertEntriesRequest\x1a\x30.skipstone.vector_index.v1.UpsertEntriesResponse\x12r\n\rSearchEntries\x12/.skipstone.vector_index.v1.SearchEntriesRequest\x1a\x30.skipstone.vector_index.v1.SearchEntriesResponse\x12\x63\n\x08GetEntry\x12*.skipstone.vector_index.v1.GetEntryRequest\x1a+.skipstone.vector_index.v1.GetEntryResponse\x12l\n\x0bListEntries\x12-.skipstone.vector_index.v1.ListEntriesRequest\x1a..skipstone.vector_index.v1.ListEntriesResponse\x12u\n\x0eListNamespaces\x12\x30.skipstone.vector_index.v1.ListNamespacesRequest\x1a\x31.skipstone.vector_index.v1.ListNamespacesResponse\x12r\n\rDeleteEntries\x12/.skipstone.vector_index.v1.DeleteEntriesRequest\x1a\x30.skipstone.vector_index.v1.DeleteEntriesResponse\x12x\n\x0f\x44\x65letePartition\x12\x31.skipstone.vector_index.v1.DeletePartitionRequest\x1a\x32.skipstone.vector_index.v1.DeletePartitionResponse\x12\x63\n\x08GetStats\x12*.skipstone.vector_index.v1.GetStatsRequest\x1a+.skipstone.vector_index.v1.GetStatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,39 +49,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCAPABILITIESREQUEST']._serialized_start=727
   _globals['_GETCAPABILITIESREQUEST']._serialized_end=751
   _globals['_GETCAPABILITIESRESPONSE']._serialized_start=754
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=889
-  _globals['_UPSERTENTRIESREQUEST']._serialized_start=891
-  _globals['_UPSERTENTRIESREQUEST']._serialized_end=1016
-  _globals['_UPSERTENTRIESRESPONSE']._serialized_start=1018
-  _globals['_UPSERTENTRIESRESPONSE']._serialized_end=1079
-  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1082
-  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1258
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1260
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1341
-  _globals['_GETENTRYREQUEST']._serialized_start=1343
-  _globals['_GETENTRYREQUEST']._serialized_end=1397
-  _globals['_GETENTRYRESPONSE']._serialized_start=1399
-  _globals['_GETENTRYRESPONSE']._serialized_end=1498
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1500
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1605
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1607
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1709
-  _globals['_LISTNAMESPACESREQUEST']._serialized_start=1711
-  _globals['_LISTNAMESPACESREQUEST']._serialized_end=1773
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=1775
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=1844
-  _globals['_DELETEENTRIESREQUEST']._serialized_start=1846
-  _globals['_DELETEENTRIESREQUEST']._serialized_end=1906
-  _globals['_DELETEENTRIESRESPONSE']._serialized_start=1908
-  _globals['_DELETEENTRIESRESPONSE']._serialized_end=2009
-  _globals['_DELETEPARTITIONREQUEST']._serialized_start=2011
-  _globals['_DELETEPARTITIONREQUEST']._serialized_end=2081
-  _globals['_DELETEPARTITIONRESPONSE']._serialized_start=2083
-  _globals['_DELETEPARTITIONRESPONSE']._serialized_end=2131
-  _globals['_GETSTATSREQUEST']._serialized_start=2133
-  _globals['_GETSTATSREQUEST']._serialized_end=2169
-  _globals['_GETSTATSRESPONSE']._serialized_start=2171
-  _globals['_GETSTATSRESPONSE']._serialized_end=2280
-  _globals['_VECTORINDEX']._serialized_start=2283
-  _globals['_VECTORINDEX']._serialized_end=3319
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=905
+  _globals['_UPSERTENTRIESREQUEST']._serialized_start=907
+  _globals['_UPSERTENTRIESREQUEST']._serialized_end=1032
+  _globals['_UPSERTENTRIESRESPONSE']._serialized_start=1034
+  _globals['_UPSERTENTRIESRESPONSE']._serialized_end=1095
+  _globals['_SEARCHENTRIESREQUEST']._serialized_start=1098
+  _globals['_SEARCHENTRIESREQUEST']._serialized_end=1274
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=1276
+  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=1357
+  _globals['_GETENTRYREQUEST']._serialized_start=1359
+  _globals['_GETENTRYREQUEST']._serialized_end=1413
+  _globals['_GETENTRYRESPONSE']._serialized_start=1415
+  _globals['_GETENTRYRESPONSE']._serialized_end=1514
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1516
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1621
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=1623
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1725
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=1727
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=1789
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=1791
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=1860
+  _globals['_DELETEENTRIESREQUEST']._serialized_start=1862
+  _globals['_DELETEENTRIESREQUEST']._serialized_end=1922
+  _globals['_DELETEENTRIESRESPONSE']._serialized_start=1924
+  _globals['_DELETEENTRIESRESPONSE']._serialized_end=2025
+  _globals['_DELETEPARTITIONREQUEST']._serialized_start=2027
+  _globals['_DELETEPARTITIONREQUEST']._serialized_end=2097
+  _globals['_DELETEPARTITIONRESPONSE']._serialized_start=2099
+  _globals['_DELETEPARTITIONRESPONSE']._serialized_end=2147
+  _globals['_GETSTATSREQUEST']._serialized_start=2149
+  _globals['_GETSTATSREQUEST']._serialized_end=2185
+  _globals['_GETSTATSRESPONSE']._serialized_start=2187
+  _globals['_GETSTATSRESPONSE']._serialized_end=2296
+  _globals['_VECTORINDEX']._serialized_start=2299
+  _globals['_VECTORINDEX']._serialized_end=3335
 # @@protoc_insertion_point(module_scope)

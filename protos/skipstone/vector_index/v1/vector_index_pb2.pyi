@@ -108,7 +108,9 @@ class VectorEntry(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
     vector: _builtins.bytes
-    """Vector as 32-bit little-endian floats; finite and not all zero. Stored normalised."""
+    """Vector as 32-bit little-endian floats; finite and not all zero. Any norm; of a norm up to 1e18
+    where the metric is the inner product.
+    """
     @_builtins.property
     def entry(self) -> Global___IndexEntry:
         """The entry."""
@@ -136,7 +138,9 @@ class SearchHit(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     SIMILARITY_FIELD_NUMBER: _builtins.int
     similarity: _builtins.float
-    """Cosine similarity of query and entry, -1 to 1, higher is closer."""
+    """Similarity of query and entry, higher is closer: the cosine, -1 to 1, or the inner product when
+    that is the service's metric.
+    """
     @_builtins.property
     def entry(self) -> Global___IndexEntry:
         """The entry."""
@@ -207,6 +211,7 @@ class GetCapabilitiesResponse(_message.Message):
     MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     EXACT_SEARCH_LIMIT_FIELD_NUMBER: _builtins.int
     MAX_DIMENSION_FIELD_NUMBER: _builtins.int
+    METRIC_FIELD_NUMBER: _builtins.int
     engine: _builtins.str
     """Engine, for example "hnsw"."""
     max_top_k: _builtins.int
@@ -217,6 +222,8 @@ class GetCapabilitiesResponse(_message.Message):
     """Live entries up to which a partition is searched exactly."""
     max_dimension: _builtins.int
     """Largest number of elements of a vector."""
+    metric: _builtins.str
+    """What a similarity is: "cosine" or "inner_product". Empty: "cosine"."""
     def __init__(
         self,
         *,
@@ -225,10 +232,11 @@ class GetCapabilitiesResponse(_message.Message):
         max_batch_size: _builtins.int = ...,
         exact_search_limit: _builtins.int = ...,
         max_dimension: _builtins.int = ...,
+        metric: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "exact_search_limit", b"exact_search_limit", "max_batch_size", b"max_batch_size", "max_dimension", b"max_dimension", "max_top_k", b"max_top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "exact_search_limit", b"exact_search_limit", "max_batch_size", b"max_batch_size", "max_dimension", b"max_dimension", "max_top_k", b"max_top_k", "metric", b"metric"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
