@@ -1,0 +1,72 @@
+"""Vectors to search among, and what exact search finds."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from skipstone_embedding.minilm_encoder import load_minilm
+from skipstone_shared.embeddings import EmbeddingInput
+from skipstone_shared.errors import SkipstoneError
+
+Matrix = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+_TOPIC_SIZE = 100
+_SPREAD = 0.3
+_BATCH = 64
+_EXACT_ROWS = 256
+
+
+def clustered(count: int, dimension: int, topics: int, seed: int) -> Matrix:
+    """Unit vectors as prompts give them: many around few topics, the same for every seed."""
+    centres = np.random.default_rng(7).standard_normal((topics, dimension), np.float32)
+    rng = np.random.default_rng(seed)
+    rows = centres[rng.integers(topics, size=count)]
+    rows += _SPREAD * rng.standard_normal((count, dimension), np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
+
+
+def clustered_split(count: int, queries: int, dimension: int) -> tuple[Matrix, Matrix]:
+    """Entries, and queries around the same topics that are no entries."""
+    topics = max(1, count // _TOPIC_SIZE)
+    return clustered(count, dimension, topics, 0), clustered(queries, dimension, topics, 1)
+
+
+def prompt_split(paths: Sequence[Path], count: int, queries: int) -> tuple[Matrix, Matrix]:
+    """MiniLM's vectors of the distinct prompts in tables, the last of them as queries."""
+    texts = list(dict.fromkeys(text for path in paths for text in _prompts(path)))
+    texts = texts[: count + queries]
+    encoder = load_minilm()
+    vectors: list[Matrix] = []
+    for start in range(0, len(texts), _BATCH):
+        batch = [EmbeddingInput(text=text) for text in texts[start : start + _BATCH]]
+        for found in encoder.encode(batch):
+            if isinstance(found, SkipstoneError):
+                raise found
+            vectors.append(np.asarray(found.vector, np.float32))
+    rows = np.stack(vectors)
+    return rows[:-queries], rows[-queries:]
+
+
+def _prompts(path: Path) -> list[str]:
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter=delimiter)
+        return [value for row in rows for name, value in row.items() if name.lower() == "prompt"]
+
+
+def nearest_exactly(entries: Matrix, queries: Matrix, top_k: int) -> Ids:
+    """The rows nearest to each query, best first."""
+    found = []
+    for start in range(0, len(queries), _EXACT_ROWS):
+        similarities = queries[start : start + _EXACT_ROWS] @ entries.T
+        best = np.argpartition(similarities, -top_k, axis=1)[:, -top_k:]
+        order = np.argsort(-np.take_along_axis(similarities, best, axis=1), axis=1, kind="stable")
+        found.append(np.take_along_axis(best, order, axis=1))
+    return np.concatenate(found)
