@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import policy_named
+from skipstone_latent_kv.heap import use_few_heaps
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.memory_tier import MemoryTier
@@ -24,6 +25,7 @@ from skipstone_shared.grpc_server import Mounted, serve
 def main() -> int:
     """Runs the service until it is told to stop; returns the exit code."""
     settings = load_settings(LatentKVSettings)
+    use_few_heaps()
     return serve(settings, lambda: build(settings))
 
 

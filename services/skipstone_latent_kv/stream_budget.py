@@ -13,6 +13,7 @@ from typing import TypeVar
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
+from skipstone_latent_kv.heap import give_back_freed
 from skipstone_shared.errors import ResourceExhausted
 from skipstone_shared.structured_logging import get_logger
 
@@ -59,13 +60,17 @@ class StreamBudget:
         self,
         limits: StreamLimits = StreamLimits(),
         clock: Callable[[], float] = time.monotonic,
+        free_memory: Callable[[], None] = give_back_freed,
     ) -> None:
         """Creates a budget that nothing uses yet.
 
         Args:
             limits: The bounds.
             clock: Seconds, from anywhere.
+            free_memory: Called by ``sweep`` when streams were ended, who may have held much.
         """
+        self._free_memory = free_memory
+        self._ended_lately = 0
         self._limits = limits
         self._clock = clock
         self._changed = threading.Condition()
@@ -141,11 +146,15 @@ class StreamBudget:
                 self._changed.notify_all()
 
     def sweep(self) -> int:
-        """Ends the streams that are too far behind; returns how many."""
+        """Ends the streams that are too far behind; returns how many. To be called every second."""
         with self._changed:
             late = [s for s in self._running() if s.behind_s() >= self._limits.stall_timeout_s]
             for stream in late:
                 self._give_up(stream)
+            # What those of this sweep hold is free by the next one.
+            ended_before, self._ended_lately = self._ended_lately - len(late), len(late)
+        if ended_before:
+            self._free_memory()
         return len(late)
 
     def _hold(self, stream: Stream, size_bytes: int) -> None:
@@ -193,6 +202,7 @@ class StreamBudget:
             held_bytes=stream.held_bytes,
         )
         self._ended.inc()
+        self._ended_lately += 1
         stream.is_ended = True
         stream._end()
 

@@ -186,6 +186,18 @@ def test_those_who_wait_are_served_in_order_of_arrival() -> None:
     assert (budget.held_bytes, budget.waiting) == (0, 0)
 
 
+def test_memory_is_given_back_after_streams_were_ended(clock: Clock) -> None:
+    freed: list[int] = []
+    budget = StreamBudget(StreamLimits(), clock, lambda: freed.append(1))
+    with capture_logs(), ExitStack() as stack:
+        next(stack.enter_context(budget.admit(stack.close)).outgoing([1], size_of))
+        budget.sweep()
+        clock.advance(10.0)
+        assert (budget.sweep(), freed) == (1, [])
+        assert (budget.sweep(), freed) == (0, [1])
+        assert (budget.sweep(), freed) == (0, [1])
+
+
 def test_what_streams_hold_is_told_to_prometheus(clock: Clock) -> None:
     budget = budget_of(clock)
     registry = CollectorRegistry()
