@@ -35,7 +35,7 @@ class VectorIndexSettings(ServiceSettings):
     models whose norms mean something. A directory with entries keeps the one it has."""
 
     vector_dtype: Literal["float32", "float16"] = "float32"
-    """Type of new vectors on disk. float16 takes half the bytes; a cosine is off by up to 1e-3."""
+    """Type of new vectors on disk. float16 takes half the bytes; a cosine is off by up to 1e-4."""
 
     exact_search_limit: int = Field(default=4096, ge=0)
     """Live entries up to which a partition is searched exactly; larger ones get an HNSW graph."""

@@ -27,7 +27,7 @@ class VectorIndex(Protocol):
 
     A similarity is the cosine, or the inner product where `get_capabilities` says so: then vectors
     and queries count with their norm, which is at most 1e18, and similarities have no bounds. An
-    index that stores float16 rounds vectors, so that similarities are off by up to 1e-3.
+    index that stores float16 rounds vectors, so that similarities are off by up to 1e-4.
 
     Threads: every method may be called from any thread at any time. When a call that writes
     returns, its effect is visible to every later call, and durable if the index is. A search that
