@@ -1,9 +1,9 @@
 """What the C library keeps of freed memory: few heaps, given back after a storm of streams.
 
-glibc keeps freed blocks of up to 32 MiB for the heap of the thread that had them, with eight heaps per
-core. Within one heap that is wanted: a read of 10 MB takes 1 ms, not 6, when its buffer is there
-already. But when hundreds of streams come and go in as many threads, the heaps together keep several
-times what is ever in use. Other C libraries have neither call, and nothing happens.
+glibc keeps freed blocks of up to 32 MiB for the heap of the thread that had them, with eight heaps
+per core. Within one heap that is wanted: a read of 10 MB takes 1 ms, not 6, when its buffer is
+there already. But when hundreds of streams come and go in as many threads, the heaps together keep
+several times what is ever in use. Other C libraries have neither call, and nothing happens.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +12,13 @@ from typing import Any
 
 import lmdb
 
-from skipstone_shared.data_directory import DirectoryLock
-from skipstone_shared.errors import DataCorrupt, FailedPrecondition, Unavailable
+from skipstone_shared.data_directory import DirectoryLock, is_disk_trouble
+from skipstone_shared.errors import (
+    DataCorrupt,
+    FailedPrecondition,
+    ResourceExhausted,
+    Unavailable,
+)
 
 # py-lmdb has no types; a transaction is passed around and only used through lmdb_rows.
 Transaction = Any
@@ -115,6 +122,38 @@ class LmdbEnvironment:
         """Bytes on disk."""
         return (self._path / "data.mdb").stat().st_blocks * 512
 
+    def compact(self) -> None:
+        """Closes the environment with its file written anew, without the pages that were freed.
+
+        The new file takes the place of the old one in one step, while the directory is still held:
+        whatever goes wrong before leaves the old one. For a moment the disk holds both.
+
+        Raises:
+            ResourceExhausted: the disk has no room for both.
+        """
+        fresh = self._path / "compacting"
+        shutil.rmtree(fresh, ignore_errors=True)  # Left by a process that was killed in here.
+        fresh.mkdir()
+        try:
+            with self._gate:
+                self._closed = True
+                self._gate.wait_for(lambda: self._running == 0)
+                self._env.copy(str(fresh), compact=True)
+                self._env.close()
+            (fresh / "data.mdb").replace(self._path / "data.mdb")
+            sync_directory(self._path)
+        except lmdb.Error as error:
+            if not is_disk_trouble(error):
+                raise
+            raise ResourceExhausted(
+                f"no room beside {self._path / 'data.mdb'} for its compacted copy ({error}); free "
+                "space on its disk"
+            ) from error
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+            self._env.close()
+            self._lock.release()
+
     def close(self) -> None:
         """Waits for running transactions, flushes, closes and gives the directory free."""
         with self._gate:
@@ -137,3 +176,12 @@ class LmdbEnvironment:
             with self._gate:
                 self._running -= 1
                 self._gate.notify_all()
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

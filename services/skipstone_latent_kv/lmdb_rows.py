@@ -153,6 +153,25 @@ class LmdbRows:
             txn.delete(row, db=self._snapshots)
         txn.delete(entry_row, db=self._entries)
 
+    def all_snapshots(self, txn: Transaction) -> Iterator[tuple[bytes, SnapshotRecord | None]]:
+        """Entry row key and record of all snapshots; None in place of one that is damaged."""
+        for raw, record in txn.cursor(db=self._snapshots):
+            row = bytes(raw)
+            entry_row = row[: -_STEP.size - 1]
+            try:
+                yield entry_row, decode_snapshot(row, record)
+            except DataCorrupt:
+                yield entry_row, None
+
+    def value_ids(self, txn: Transaction) -> Iterator[int]:
+        """The ids of all values, ascending."""
+        last = None
+        for raw in txn.cursor(db=self._chunks).iternext(keys=True, values=False):
+            value_id = int(_CHUNK.unpack(bytes(raw))[0])
+            if value_id != last:
+                yield value_id
+            last = value_id
+
     def last_value_id(self, txn: Transaction) -> int:
         """The highest value id in use, 0 when there is none."""
         cursor = txn.cursor(db=self._chunks)
