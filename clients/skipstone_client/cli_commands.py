@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from skipstone_client import cli_block_cache_sweep, cli_entries, cli_generate, cli_stats, cli_up
+from skipstone_client import (
+    cli_block_cache_sweep,
+    cli_entries,
+    cli_generate,
+    cli_kv,
+    cli_stats,
+    cli_up,
+)
 
 
 def build_app() -> typer.Typer:
@@ -28,6 +35,12 @@ def build_app() -> typer.Typer:
     entries.command("show")(cli_entries.show_entry)
     entries.command("delete")(cli_entries.delete_entries)
     app.add_typer(entries, name="entries")
+    kv = typer.Typer(no_args_is_help=True, help="Check, compact and ship stored snapshots.")
+    kv.command("verify")(cli_kv.verify)
+    kv.command("compact")(cli_kv.compact)
+    kv.command("export")(cli_kv.export)
+    kv.command("import")(cli_kv.import_)
+    app.add_typer(kv, name="kv")
     blockcache = typer.Typer(no_args_is_help=True, help="Choose settings of block caching.")
     blockcache.command("sweep")(cli_block_cache_sweep.sweep)
     app.add_typer(blockcache, name="blockcache")
