@@ -221,8 +221,8 @@ def _manifest_entries(directory: Path) -> list[dict[str, Any]]:
             f"{directory} is an export of version {manifest.get('version')}, this program reads "
             f"{VERSION}"
         )
-    entries: list[dict[str, Any]] = manifest["entries"]
-    if canonical_hash(entries) != manifest["checksum"]:
+    entries: list[dict[str, Any]] = manifest.get("entries", [])
+    if canonical_hash(entries) != manifest.get("checksum"):
         raise DataCorrupt(f"{directory / MANIFEST} does not match its checksum")
     for entry in entries:
         # They become parts of paths.
