@@ -21,6 +21,8 @@ class BlockChain:
         unbatched: Names of block arguments without a batch dimension, such as rotary embeddings.
         repeated: Names of block arguments that may hold several batches, one after another
             (Qwen-Image-Edit: embeddings of the timestep and of timestep 0).
+        text_ends: Whether the transformer drops the text stream after the chain. Without back
+            blocks nothing of it is then kept.
     """
 
     lists: tuple[str, ...]
@@ -28,6 +30,7 @@ class BlockChain:
     own_arguments: bool = False
     unbatched: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
+    text_ends: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

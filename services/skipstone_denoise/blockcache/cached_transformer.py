@@ -7,7 +7,6 @@ block lists are its own.
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from torch import nn
 
 from skipstone_denoise.blockcache.adapters import BlockChain, TransformerAdapter
 from skipstone_denoise.blockcache.chain_pass import ChainPass
+from skipstone_denoise.blockcache.dbcache import DBCacheState
 from skipstone_denoise.blockcache.families import block_lists, unwrapped
 from skipstone_denoise.blockcache.input_copies import InputCopies
 from skipstone_denoise.blockcache.own_copy import ArgumentCheck, own_copy, replace_at
@@ -93,15 +93,16 @@ class _BranchNames:
         finally:
             self._context = before
 
-    def of_call(self, calls: Counter[str | None]) -> str:
+    def of_call(self, calls: dict[str | None, int]) -> str:
         """The branch of a call, given how often each name, and none, called in this step."""
         name = self._context
         if name is None:
-            place = calls[None]
-            calls[None] += 1
+            place = calls.get(None, 0)
+            calls[None] = place + 1
             name = self._names[place] if place < len(self._names) else f"call {place + 1}"
-        calls[name] += 1
-        return name if calls[name] == 1 else f"{name} {calls[name]}"
+        before = calls.get(name, 0)
+        calls[name] = before + 1
+        return f"{name} {before + 1}" if before else name
 
 
 class _Cache:
@@ -114,7 +115,9 @@ class _Cache:
         self._transformer = transformer
         self._label = label
         self._branches = branches
-        self._calls: Counter[str | None] = Counter()
+        self._leader_key = f"{transformer}.{label}"
+        self._calls: dict[str | None, int] = {}
+        self._branches_states: dict[str, list[DBCacheState]] = {}
         self._epoch = -1
         self._leads = True
         self.copies = InputCopies()
@@ -131,14 +134,18 @@ class _Cache:
             self._epoch = state.epoch
             self._calls.clear()
         branch = self._branches.of_call(self._calls)
-        states = state.states_of(self._transformer, self._label, branch)
+        states = self._branches_states.get(branch)
+        if states is None:
+            keeps_text = not chain.text_ends or self.settings.bn_compute_blocks > 0
+            states = state.states_of(self._transformer, self._label, branch, keeps_text=keeps_text)
+            self._branches_states[branch] = states
         step = state.local_step(self._transformer)
         return ChainPass(state, states, step, chain, names, self.copies)
 
     def decide(self, this: ChainPass, start: Streams, front: Streams) -> None:
         """Decides, with the difference that the step's first branch measured if it is shared."""
         leads = self._leads or not self.settings.share_branch_diff
-        this.decide(start.hidden, front, f"{self._transformer}.{self._label}", leads)
+        this.decide(start.hidden, front, self._leader_key, leads)
 
     def count(self, this: ChainPass, always: int, middle: int) -> None:
         """Counts the blocks of a pass."""

@@ -9,10 +9,10 @@ equation 4).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,8 +49,7 @@ class Reason(Enum):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(NamedTuple):
     """One step of one branch.
 
     Attributes:
@@ -76,6 +75,7 @@ class DBCacheState:
         "_encoder",
         "_hidden",
         "_keeps_reference",
+        "_keeps_text",
         "_magnitude",
         "_reference",
         "_run_length",
@@ -86,9 +86,15 @@ class DBCacheState:
         "records",
     )
 
-    def __init__(self, settings: DBCacheSettings) -> None:
-        """Holds nothing yet, so that the first step is computed."""
+    def __init__(self, settings: DBCacheSettings, *, keeps_text: bool = True) -> None:
+        """Holds nothing yet, so that the first step is computed.
+
+        Args:
+            settings: The transformer's.
+            keeps_text: Whether anything reads the text stream after the middle blocks.
+        """
         self._settings = settings
+        self._keeps_text = keeps_text
         self._warmup_steps = settings.warmup_steps
         # What is never measured needs no reference to measure against.
         self._keeps_reference = 0.0 < settings.residual_diff_threshold < 1.0 and not (
@@ -193,7 +199,7 @@ class DBCacheState:
         whole = self._settings.forecast_hidden
         hidden = middle.hidden.clone() if whole else middle.hidden - front.hidden
         self._hidden.update(step, hidden)
-        if middle.encoder is not None and front.encoder is not None:
+        if self._keeps_text and middle.encoder is not None and front.encoder is not None:
             encoder = middle.encoder.clone() if whole else middle.encoder - front.encoder
             self._encoder.update(step, encoder)
 

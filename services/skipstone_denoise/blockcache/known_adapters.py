@@ -22,7 +22,7 @@ _PICTURES: tuple[TransformerAdapter, ...] = (
     TransformerAdapter(
         "FluxTransformer2DModel",
         "Flux.1",
-        (BlockChain((_DOUBLE, _SINGLE), ForwardPattern.HE_EH, unbatched=_ROTARY),),
+        (BlockChain((_DOUBLE, _SINGLE), ForwardPattern.HE_EH, unbatched=_ROTARY, text_ends=True),),
         refused_inputs=_CONTROLNETS,
     ),
     TransformerAdapter(
@@ -38,7 +38,15 @@ _PICTURES: tuple[TransformerAdapter, ...] = (
     TransformerAdapter(
         "QwenImageTransformer2DModel",
         "Qwen-Image",
-        (BlockChain((_DOUBLE,), ForwardPattern.HE_EH, unbatched=_ROTARY, repeated=("temb",)),),
+        (
+            BlockChain(
+                (_DOUBLE,),
+                ForwardPattern.HE_EH,
+                unbatched=_ROTARY,
+                repeated=("temb",),
+                text_ends=True,
+            ),
+        ),
         refused_inputs=_CONTROLNET,
     ),
     TransformerAdapter(
@@ -86,7 +94,7 @@ _PICTURES: tuple[TransformerAdapter, ...] = (
     TransformerAdapter(
         "CogView4Transformer2DModel",
         "CogView4",
-        (BlockChain((_DOUBLE,), ForwardPattern.HE_HE, unbatched=_ROTARY),),
+        (BlockChain((_DOUBLE,), ForwardPattern.HE_HE, unbatched=_ROTARY, text_ends=True),),
     ),
     TransformerAdapter(
         "CogView3PlusTransformer2DModel",
@@ -160,6 +168,7 @@ _VIDEOS: tuple[TransformerAdapter, ...] = (
                 ForwardPattern.HE_HE,
                 # The lists' blocks call the same argument by different names.
                 unbatched=("freqs_cis", "image_rotary_emb"),
+                text_ends=True,
             ),
         ),
     ),
@@ -171,7 +180,7 @@ _VIDEOS: tuple[TransformerAdapter, ...] = (
     TransformerAdapter(
         "CogVideoXTransformer3DModel",
         "CogVideoX",
-        (BlockChain((_DOUBLE,), ForwardPattern.HE_HE, unbatched=_ROTARY),),
+        (BlockChain((_DOUBLE,), ForwardPattern.HE_HE, unbatched=_ROTARY, text_ends=True),),
         _ONE_BATCH,
     ),
     TransformerAdapter(
@@ -183,7 +192,7 @@ _VIDEOS: tuple[TransformerAdapter, ...] = (
     TransformerAdapter(
         "MochiTransformer3DModel",
         "Mochi 1",
-        (BlockChain((_DOUBLE,), ForwardPattern.HE_HE, unbatched=_ROTARY),),
+        (BlockChain((_DOUBLE,), ForwardPattern.HE_HE, unbatched=_ROTARY, text_ends=True),),
         _ONE_BATCH,
     ),
     TransformerAdapter(

@@ -83,14 +83,25 @@ class BlockCacheState:
         """The current step, counted from the transformer's own first one."""
         return self.step_index - self._first_steps.get(transformer, 0)
 
-    def states_of(self, transformer: str, chain: str, branch: str) -> list[DBCacheState]:
-        """The states of a branch, one for every request of the batch."""
+    def states_of(
+        self, transformer: str, chain: str, branch: str, *, keeps_text: bool = True
+    ) -> list[DBCacheState]:
+        """The states of a branch, one for every request of the batch.
+
+        Args:
+            transformer: Name of the transformer.
+            chain: Name of the chain; empty for the only one.
+            branch: Name of the guidance branch.
+            keeps_text: As for `DBCacheState`.
+        """
         name = f"{transformer}.{chain}" if chain else transformer
         states = []
         for group in range(self.sample_groups.requests):
             key = (name, branch, group)
             if key not in self._states:
-                self._states[key] = DBCacheState(self.settings_of(transformer))
+                self._states[key] = DBCacheState(
+                    self.settings_of(transformer), keeps_text=keeps_text
+                )
             states.append(self._states[key])
         return states
 

@@ -81,6 +81,24 @@ def test_at_threshold_zero_a_run_is_the_plain_one_bit_for_bit(subject: Subject) 
     assert state.report().block_calls == state.report().block_calls_full
 
 
+def test_text_that_nothing_reads_is_not_kept(subject: Subject) -> None:
+    """Keeping it all the same must change nothing but the memory."""
+    if not any(chain.text_ends for chain in subject.adapter.chains):
+        return
+    chains = tuple(dataclasses.replace(c, text_ends=False) for c in subject.adapter.chains)
+    keeping = dataclasses.replace(subject.adapter, chains=chains)
+    settings = dataclasses.replace(GENEROUS, bn_compute_blocks=0)
+    outputs, held = [], []
+    for adapter in (subject.adapter, keeping):
+        state = BlockCacheState(settings)
+        mine = with_block_cache(subject.transformer, adapter, state)
+        outputs.append(run(mine, subject.family, state))
+        held.append(sum(tensor.nbytes for tensor in state.tensors()))
+
+    assert all(torch.equal(outputs[0][call], outputs[1][call]) for call in outputs[1])
+    assert held[0] < held[1]
+
+
 def test_at_a_reused_step_only_front_and_back_blocks_run(subject: Subject) -> None:
     state = BlockCacheState(GENEROUS)
     mine = with_block_cache(subject.transformer, subject.adapter, state)
