@@ -11,9 +11,12 @@ from skipstone_shared.generation import (
     MAX_PROMPT_BYTES,
     MAX_SEED,
     AdapterSelection,
+    BlockCacheConfig,
     GenerationParams,
     ReferenceInput,
 )
+
+_TOLD_MORE = BlockCacheConfig(report_residual_diffs=True)
 
 MAX_GUIDANCE_SCALE = 100.0
 MAX_SHIFT = 100.0
@@ -48,9 +51,20 @@ def filled_parameters(params: GenerationParams, profile: ModelProfile) -> Genera
         reference_inputs=_checked_references(params.reference_inputs, profile),
         adapters=_checked_adapters(params.adapters, profile),
         # Checked by the planner, which knows the schedule and the blocks.
-        block_cache=params.block_cache or profile.default_block_cache,
+        block_cache=_block_cache(params.block_cache, profile.default_block_cache),
         shift=_checked_shift(params.shift, profile),
     )
+
+
+def _block_cache(
+    asked: BlockCacheConfig | None, default: BlockCacheConfig | None
+) -> BlockCacheConfig | None:
+    """What a request asks for; who asks only to be told more keeps the default."""
+    if asked is None:
+        return default
+    if asked == _TOLD_MORE and default is not None:
+        return dataclasses.replace(default, report_residual_diffs=True)
+    return asked
 
 
 def checked_seed(seed: int | None) -> int | None:

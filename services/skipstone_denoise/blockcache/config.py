@@ -110,9 +110,10 @@ class _Part:
 
 
 def asks_for_caching(config: BlockCacheConfig | None) -> TypeGuard[BlockCacheConfig]:
-    """Whether settings turn block caching on, whatever the model."""
-    off = config is None or config == _DEFAULTS or config.preset is BlockCachePreset.NONE
-    return not off
+    """Whether settings turn block caching on, whatever the model; to be told more does not."""
+    if config is None or config.preset is BlockCachePreset.NONE:
+        return False
+    return dataclasses.replace(config, report_residual_diffs=False) != _DEFAULTS
 
 
 def resolve_block_cache(

@@ -143,6 +143,16 @@ def test_block_caching_that_is_turned_off_stays_off_whatever_the_default(
     assert filled_parameters(silent, profile).block_cache == default
 
 
+def test_who_asks_only_to_be_told_the_differences_keeps_the_default() -> None:
+    default = BlockCacheConfig(BlockCachePreset.FAST)
+    profile = dataclasses.replace(PICTURES, default_block_cache=default)
+    told = BlockCacheConfig(report_residual_diffs=True)
+    params = GenerationParams("a red circle", block_cache=told)
+    kept = dataclasses.replace(default, report_residual_diffs=True)
+    assert filled_parameters(params, profile).block_cache == kept
+    assert filled_parameters(params, PICTURES).block_cache == told
+
+
 def test_values_at_the_ends_of_their_ranges_are_accepted() -> None:
     params = GenerationParams(
         "x" * 20_000,

@@ -431,7 +431,9 @@ class BlockCacheConfig(_message.Message):
     on by itself; refused beside enable_taylorseer false. Default false.
     """
     report_residual_diffs: _builtins.bool
-    """Return the measured residual difference of every step in the report. Default false."""
+    """Return the measured residual difference of every step in the report. Set alone it turns nothing
+    on and leaves the executor's default as it is. Default false.
+    """
     scm_mask_source: Global___ScmMaskSource.ValueType
     """Where step masks come from when a named policy is set. Default own."""
     max_accumulated_residual_diff_threshold: _builtins.float

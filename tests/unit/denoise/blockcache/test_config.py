@@ -113,7 +113,9 @@ def test_every_field_arrives() -> None:
 
 
 def test_residual_diffs_are_reported_on_demand_and_turn_nothing_else_on() -> None:
-    assert resolved(report_residual_diffs=True).report_residual_diffs
+    assert resolved(fn_compute_blocks=1, report_residual_diffs=True).report_residual_diffs
+    alone = BlockCacheConfig(report_residual_diffs=True)
+    assert resolve_block_cache(alone, SINGLE) is None
     assert not resolved(fn_compute_blocks=1).report_residual_diffs
     plan = resolved(
         DUAL, max_warmup_steps=1, secondary=BlockCacheConfig(report_residual_diffs=True)
