@@ -35,6 +35,10 @@ from skipstone_shared.latents import GuidanceMode
 _FIRST, _SECOND = "transformer", "transformer_2"
 _FIELD = "params.block_cache"
 
+# Of the algorithm: rises when the same settings reuse other steps or forecast other values, so that
+# latents made before are not taken for latents made now.
+_VERSION = 1
+
 # What diffusers' pipelines call a batch of both branches.
 _BRANCHES: Mapping[GuidanceMode, tuple[str, ...]] = {
     GuidanceMode.NONE: ("cond",),
@@ -58,7 +62,8 @@ class RunBlockCachePlan:
     def canonical(self) -> str:
         """Canonical JSON of all that decides what is reused: presets and defaults filled in."""
         return json.dumps(
-            {
+            {"version": _VERSION}
+            | {
                 name: {
                     "settings": dataclasses.asdict(settings),
                     "chains": [

@@ -259,14 +259,14 @@ def _settings(part: _Part, notes: list[str]) -> DBCacheSettings:
         forecast=_forecast(config),
         forecast_hidden=config.taylorseer_cache_type is TaylorSeerCacheType.HIDDEN_STATES,
         steps_mask=part.mask,
-        static_mask=static,
+        static_mask=static and part.mask is not None,
         share_branch_diff=config.cfg_diff_compute_separate is False,
     )
     check_blocks(settings, part.name, part.blocks, part.field_name)
     if static and part.mask is None:
         notes.append("scm_steps_policy static has no effect without a step mask; set one")
     never = why_never_reused(settings, part.steps)
-    if never is not None:
+    if never is not None and part.steps:
         notes.append(f"{part.name} never reuses a block: {never}")
     return _with_enough_to_forecast(settings, part, notes)
 
@@ -291,6 +291,13 @@ def _forecast(config: BlockCacheConfig) -> Forecast:
     return Forecast.TAYLOR if config.enable_taylorseer else Forecast.REPEAT
 
 
+def _repeating(settings: DBCacheSettings) -> DBCacheSettings:
+    """Without a forecast, and without what only a forecast uses: equal runs have equal settings."""
+    return dataclasses.replace(
+        settings, forecast=Forecast.REPEAT, taylor_order=1, forecast_hidden=False
+    )
+
+
 def _with_enough_to_forecast(
     settings: DBCacheSettings, part: _Part, notes: list[str]
 ) -> DBCacheSettings:
@@ -300,14 +307,16 @@ def _with_enough_to_forecast(
     """
     computed = fewest_computed(settings, part.steps)
     enough = computed >= min(MIN_FORECAST_STEPS, part.steps)
-    if settings.forecast is Forecast.REPEAT or enough:
+    if settings.forecast is Forecast.REPEAT:
+        return _repeating(settings)
+    if enough:
         return settings
     if part.forecast_is_presets:
         notes.append(
             f"{part.name} may compute only {computed} of {part.steps} steps, too few for a "
             "forecast: the residual is repeated instead; raise num_inference_steps"
         )
-        return dataclasses.replace(settings, forecast=Forecast.REPEAT)
+        return _repeating(settings)
     at_fault = "max_warmup_steps"
     if settings.steps_mask is not None:
         at_fault = "compute_bins" if part.config.compute_bins else "scm_steps_mask_policy"

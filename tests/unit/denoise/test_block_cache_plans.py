@@ -17,7 +17,13 @@ from skipstone_denoise.metrics import EngineMetrics
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_shared.config import ConfigError, resolve_settings
 from skipstone_shared.errors import InvalidArgument
-from skipstone_shared.generation import BlockCacheConfig, BlockCachePreset, GenerationParams
+from skipstone_shared.generation import (
+    BlockCacheConfig,
+    BlockCachePreset,
+    GenerationParams,
+    ScmStepsPolicy,
+    TaylorSeerCacheType,
+)
 
 OFF = BlockCacheConfig(preset=BlockCachePreset.NONE)
 SOME = BlockCacheConfig(residual_diff_threshold=0.1)
@@ -60,10 +66,17 @@ def test_settings_that_change_latents_change_the_key(rig: Rig, change: dict[str,
 
 @pytest.mark.parametrize(
     "change",
-    [{"report_residual_diffs": True}, {"fn_compute_blocks": 1}, {"max_warmup_steps": 4}],
+    [
+        {"report_residual_diffs": True},
+        {"fn_compute_blocks": 1},
+        {"max_warmup_steps": 4},
+        {"taylorseer_order": 2},
+        {"taylorseer_cache_type": TaylorSeerCacheType.HIDDEN_STATES},
+        {"scm_steps_policy": ScmStepsPolicy.STATIC},
+    ],
     ids=str,
 )
-def test_what_is_only_told_or_is_the_default_anyway_leaves_the_key(
+def test_what_has_no_effect_or_is_the_default_anyway_leaves_the_key(
     rig: Rig, change: dict[str, Any]
 ) -> None:
     assert key(rig, SOME) == key(rig, dataclasses.replace(SOME, **change))
