@@ -8,7 +8,7 @@ from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
-from skipstone_vector_index.graph_files import GraphFiles
+from skipstone_vector_index.graph_files import open_graph_files
 from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.record_log import RecordLog
@@ -39,7 +39,8 @@ def build(settings: VectorIndexSettings) -> Mounted:
         fsync=settings.fsync,
         metric=Metric(settings.metric),
     )
-    files = GraphFiles(settings.data_dir / "graphs", log.log_id()) if settings.save_graphs else None
+    graphs = settings.data_dir / "graphs"
+    files = open_graph_files(graphs, log.log_id(), keep=settings.save_graphs)
     return mount(
         HnswIndex(log, options, graph_files=files, half=settings.vector_dtype == "float16")
     )

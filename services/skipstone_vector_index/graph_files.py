@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -151,6 +152,18 @@ def _removing_unusable(path: Path) -> Iterator[None]:
     except (DataCorrupt, OSError) as error:
         get_logger().warning("graph on disk not used", file=path.name, error=str(error))
         path.unlink(missing_ok=True)
+
+
+def open_graph_files(directory: Path, log_id: str, *, keep: bool) -> GraphFiles | None:
+    """Opens a directory; where graphs are not to be kept, what is in it is removed.
+
+    A file that is left lying could be used later, beside a log that was put back from a backup and
+    has got past the number of the file since.
+    """
+    if keep:
+        return GraphFiles(directory, log_id)
+    shutil.rmtree(directory, ignore_errors=True)
+    return None
 
 
 def _write(path: Path, header: Mapping[str, Any], arrays: Sequence[Array]) -> None:

@@ -14,7 +14,7 @@ from tests.unit.vector_index.test_hnsw_index import clustered, fill, recall, sea
 
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.flat_index import FlatIndex
-from skipstone_vector_index.graph_files import GraphFiles
+from skipstone_vector_index.graph_files import GraphFiles, open_graph_files
 from skipstone_vector_index.graph_vectors import GraphOptions, GraphVectors
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.record_log import RecordLog
@@ -251,6 +251,17 @@ def test_a_full_disk_leaves_the_graph_saved_before(tmp_path: Path) -> None:
     with largest_file(1 << 13), pytest.raises(OSError, match="large"):
         files.save(1, "m", 8, graph.copy())
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == before
+
+
+def test_graphs_that_are_no_longer_wanted_do_not_lie_in_wait(tmp_path: Path) -> None:
+    graph = GraphVectors(8, GraphOptions())
+    graph.put(np.arange(100), clustered(100, 8))
+    directory = tmp_path / "graphs"
+    GraphFiles(directory, "log").save(1, "m", 7, graph.copy())
+    assert open_graph_files(directory, "log", keep=False) is None
+    again = open_graph_files(directory, "log", keep=True)
+    assert again is not None
+    assert again.find(7) == []
 
 
 def test_an_index_whose_graphs_cannot_be_saved_goes_on(open_index: Open, tmp_path: Path) -> None:
