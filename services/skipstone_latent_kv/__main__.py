@@ -84,6 +84,7 @@ def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:
         max_snapshot_bytes=settings.max_snapshot_bytes,
         event_history=settings.event_history,
         durability=settings.durability,
+        codec=settings.codec,
         initial_map_bytes=settings.initial_map_bytes,
     )
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName
+from skipstone_latent_kv.latent_codec import CodecName
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.ports import DEFAULT_PORTS
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
@@ -34,6 +35,10 @@ class LatentKVSettings(ServiceSettings):
     """When a write is acknowledged: always = after an fsync of its own; group = after an fsync that
     writes waiting at the same moment share; none = without one, flushed every
     sweep_interval_s (survives a kill of the process; a loss of power may cost all data)."""
+
+    codec: CodecName = "lossless"
+    """How the lmdb store writes floating tensors: lossless = as they come; fp32, bf16, fp16 = in at
+    most so many bits; int8 = 8 bits and a scale per channel. All but lossless change pictures."""
 
     quota_bytes: int = Field(default=10 << 30, ge=0)
     """Bytes of all snapshots together; entries are evicted to stay below; 0: no bound."""
@@ -85,6 +90,12 @@ class LatentKVSettings(ServiceSettings):
     stall_timeout_s: float = Field(default=10.0, gt=0.0)
     """Seconds that a caller may fall behind 256 KiB/s before its write or read is ended; a second
     when others need its room."""
+
+    @model_validator(mode="after")
+    def _keep_codec_and_store_together(self) -> Self:
+        if self.codec != "lossless" and self.store != "lmdb":
+            raise ValueError(f"codec {self.codec} needs the store lmdb, not {self.store}")
+        return self
 
     @model_validator(mode="after")
     def _fit_largest_snapshot(self) -> Self:

@@ -24,7 +24,7 @@ class DataReport:
     Attributes:
         entries: Sound entry records.
         snapshots: Sound snapshots.
-        size_bytes: Bytes of sound snapshots.
+        size_bytes: Bytes of sound snapshots, as they are on the disk.
         problems: What is wrong, a sentence each; the service serves nothing of it.
         unused_values: Values that no record names; a compaction removes them.
         file_bytes: Size of the data file.
@@ -110,7 +110,7 @@ class _Check:
             elif self._is_sound(row, record):
                 found[row].append(record)
         for row, state in states.items():
-            sizes = [record.metadata.size_bytes for record in found[row]]
+            sizes = [record.value_bytes for record in found[row]]
             if state is None:
                 self._problems.append(f"{_name(row)}: its record is damaged")
             elif (state.snapshot_count, state.size_bytes) != (len(sizes), sum(sizes)):
@@ -122,7 +122,7 @@ class _Check:
         return DataReport(
             entries=sum(state is not None for state in states.values()),
             snapshots=len(snapshots),
-            size_bytes=sum(record.metadata.size_bytes for record in snapshots),
+            size_bytes=sum(record.value_bytes for record in snapshots),
             problems=tuple(self._problems),
             unused_values=len(_unused_values(self._rows, self._txn)),
             file_bytes=file_bytes,
@@ -130,7 +130,7 @@ class _Check:
 
     def _is_sound(self, row: bytes, record: SnapshotRecord) -> bool:
         data = self._rows.value(self._txn, record.value_id)
-        if checksum(data) == record.xxh3_64 and len(data) == record.metadata.size_bytes:
+        if checksum(data) == record.value_xxh3_64 and len(data) == record.value_bytes:
             return True
         self._problems.append(
             f"{_name(row)}: the bytes of step {record.metadata.step_index} do not match their "

@@ -13,6 +13,7 @@ from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
 from skipstone_latent_kv.eviction_log import EvictionLog
 from skipstone_latent_kv.eviction_policies import EvictionPolicy
 from skipstone_latent_kv.group_commit import GroupCommitter, Operation, Outcome
+from skipstone_latent_kv.latent_codec import decode
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
 from skipstone_latent_kv.lmdb_rows import LmdbRows
 from skipstone_latent_kv.record_format import SnapshotRecord
@@ -133,9 +134,9 @@ class LmdbEntries:
             DataCorrupt: they do not match their checksum.
         """
         data = self.rows.value(txn, record.value_id)
-        if len(data) != record.metadata.size_bytes or checksum(data) != record.xxh3_64:
+        if len(data) != record.value_bytes or checksum(data) != record.value_xxh3_64:
             raise DataCorrupt("the bytes of a snapshot do not match their checksum")
-        return data
+        return data if record.encoded is None else decode(data, record.metadata.parts)
 
     def remove_corrupt(self, key: EntryKey, error: DataCorrupt) -> None:
         """Removes an entry in which something corrupt was read, unless it is sound by now."""

@@ -38,7 +38,11 @@ CHUNK_BYTES = (1 << 20) - 16
 eviction of sizes from 50 kB to 10 MB: the same 5 % more on disk than in the snapshots, and a read
 of 9.7 MB takes two thirds of the time (each row costs a hand-over of Python's lock)."""
 
-_FORMAT = b"1"
+_FORMAT = b"2"
+_READABLE = (b"1", b"2")
+"""Layout 2 has the tables of layout 1 and newer records in them, which a program that knows only
+layout 1 would take for damaged and remove."""
+
 _STEP = struct.Struct(">I")
 _CHUNK = struct.Struct(">QI")
 _SEQUENCE = struct.Struct(">Q")
@@ -60,7 +64,7 @@ class LmdbRows:
         meta = environment.open_table("meta")
         with environment.write() as txn:
             found = bytes(txn.get(b"format", db=meta) or _FORMAT)
-            if found != _FORMAT:
+            if found not in _READABLE:
                 raise FailedPrecondition(
                     f"the data in data_dir have layout {found.decode('ascii', 'replace')}, this "
                     f"program knows {_FORMAT.decode()}; use the program that wrote them or an "

@@ -13,9 +13,10 @@ from skipstone_latent_kv.entry_table import EntryKey, EntryState
 from skipstone_latent_kv.eviction import Quotas, make_room
 from skipstone_latent_kv.eviction_log import LogWatch
 from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
+from skipstone_latent_kv.latent_codec import CodecName, decode, encode
 from skipstone_latent_kv.lmdb_entries import LmdbEntries, no_entry
 from skipstone_latent_kv.lmdb_environment import Transaction
-from skipstone_latent_kv.record_format import SnapshotRecord
+from skipstone_latent_kv.record_format import EncodedValue, SnapshotRecord
 from skipstone_latent_kv.references import check_matches, reference
 from skipstone_shared.errors import (
     DataCorrupt,
@@ -27,6 +28,7 @@ from skipstone_shared.latents import (
     SnapshotMetadata,
     checked_entry_id,
     checked_namespace,
+    checksum,
 )
 from skipstone_shared.stored_entries import (
     EvictionKind,
@@ -60,6 +62,7 @@ class LmdbStore:
         max_snapshot_bytes: int = 256 << 20,
         event_history: int = 10_000,
         durability: Durability = "group",
+        codec: CodecName = "lossless",
         initial_map_bytes: int = 1 << 30,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -73,6 +76,7 @@ class LmdbStore:
             max_snapshot_bytes: Largest snapshot.
             event_history: Eviction events kept.
             durability: When a write is acknowledged; see ``LatentKVSettings.durability``.
+            codec: How new snapshots are written; what is there is read however it was written.
             initial_map_bytes: Address space to start with.
             clock: Seconds since the epoch.
 
@@ -80,6 +84,7 @@ class LmdbStore:
             FailedPrecondition: the directory cannot be used; the message says why.
         """
         self._quotas = quotas
+        self._codec: CodecName = codec
         self._clock = clock
         self._capabilities = StoreCapabilities(
             engine="lmdb",
@@ -113,19 +118,25 @@ class LmdbStore:
         self._quotas.check_fits(size_bytes)
         lease_s = incoming.check_header(metadata, size_bytes, lease_s, self._capabilities)
         received = incoming.receive(metadata, data, size_bytes, xxh3_64)
+        value, encoded = received, None
+        if self._codec != "lossless":
+            narrow = encode(received, metadata.parts, self._codec)
+            value, encoded = memoryview(narrow), EncodedValue(len(narrow), checksum(narrow))
+            # Of what readers get, since the reference that is returned names that.
+            xxh3_64 = checksum(decode(narrow, metadata.parts))
 
         def write(txn: Transaction) -> None:
             now = self._clock()
             # Ended leases first: they make room without an eviction.
             self._entries.remove_over(txn, ttl_s=0.0)
             state, before = self._before_write(txn, key, metadata.step_index, now)
-            growth = size_bytes - (before.metadata.size_bytes if before else 0)
+            growth = len(value) - (before.value_bytes if before else 0)
             for victim in make_room(self._entries.table, self._quotas, key, growth):
                 self._entries.remove(txn, victim.key, EvictionKind.CAPACITY)
             if before is not None:
                 self._entries.rows.delete_value(txn, before.value_id)
-            record = SnapshotRecord(metadata, xxh3_64, self._entries.next_value_id())
-            self._entries.rows.put_value(txn, record.value_id, received)
+            record = SnapshotRecord(metadata, xxh3_64, self._entries.next_value_id(), encoded)
+            self._entries.rows.put_value(txn, record.value_id, value)
             self._entries.rows.put_snapshot(txn, key, record)
             state = state.with_snapshot(metadata.step_index, growth, before is None, now + lease_s)
             self._entries.put(txn, state, used=True)

@@ -4,8 +4,9 @@ A frame is ``version (1 byte) | XXH3-64 of row key, version and body (8 bytes, l
 body``. The row key is part of the checksum, so that damage to it is noticed too. The version says
 how the body reads; a reader knows every version ever written, a writer writes the newest:
 
-* snapshot, version 1: JSON with the metadata, the checksum of the bytes and the id of the chunks
-  that hold them. JSON, since it is read once per snapshot read and any tool can show it.
+* snapshot, version 2: JSON with the metadata, the checksum of the bytes and the id of the chunks
+  that hold them. JSON, since it is read once per snapshot read and any tool can show it. Version 1
+  knows no encoded bytes, which is how a program of that version refuses them.
 * entry, version 2: a fixed struct, since all of them are read when a store starts. Version 1 lacks
   the highest step of the entry; such an entry counts as one that skips nothing until it is written
   to again, which matters only to policies that count skipped steps.
@@ -27,7 +28,7 @@ from skipstone_shared.latents import DType, SnapshotMetadata, TensorPart, Tensor
 
 DecoderT = TypeVar("DecoderT")
 
-_SNAPSHOT_VERSION = 1
+_SNAPSHOT_VERSION = 2
 _ENTRY_VERSION = 2
 
 _FRAME = struct.Struct("<BQ")
@@ -41,18 +42,38 @@ _PINNED = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class EncodedValue:
+    """What is on the disk in place of the bytes of a snapshot; see ``latent_codec``."""
+
+    size_bytes: int
+    xxh3_64: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SnapshotRecord:
     """One snapshot as kept on disk.
 
     Attributes:
         metadata: Its metadata.
-        xxh3_64: Checksum of its bytes.
+        xxh3_64: Checksum of its bytes, as they are read.
         value_id: Id of the chunk rows that hold them.
+        encoded: What those rows hold when it is not the bytes themselves.
     """
 
     metadata: SnapshotMetadata
     xxh3_64: int
     value_id: int
+    encoded: EncodedValue | None = None
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes on the disk."""
+        return self.encoded.size_bytes if self.encoded else self.metadata.size_bytes
+
+    @property
+    def value_xxh3_64(self) -> int:
+        """Checksum of the bytes on the disk."""
+        return self.encoded.xxh3_64 if self.encoded else self.xxh3_64
 
 
 def encode_snapshot(row: bytes, record: SnapshotRecord) -> bytes:
@@ -66,6 +87,7 @@ def encode_snapshot(row: bytes, record: SnapshotRecord) -> bytes:
         },
         "xxh3_64": record.xxh3_64,
         "value_id": record.value_id,
+        "encoded": record.encoded and dataclasses.asdict(record.encoded),
     }
     return _frame(row, _SNAPSHOT_VERSION, json.dumps(body, separators=(",", ":")).encode())
 
@@ -131,14 +153,20 @@ def _known(decoders: Mapping[int, DecoderT], version: int) -> DecoderT:
     return decoders[version]
 
 
-def _decode_snapshot_v1(body: bytes) -> SnapshotRecord:
+def _decode_snapshot(body: bytes) -> SnapshotRecord:
     fields = json.loads(body)
     parts = tuple(
         TensorPart(name, TensorSpec(DType(dtype), tuple(shape)))
         for name, dtype, shape in fields["metadata"].pop("parts")
     )
     metadata = SnapshotMetadata(parts=parts, **fields["metadata"])
-    return SnapshotRecord(metadata, fields["xxh3_64"], fields["value_id"])
+    encoded = fields.get("encoded")
+    return SnapshotRecord(
+        metadata,
+        fields["xxh3_64"],
+        fields["value_id"],
+        EncodedValue(**encoded) if encoded else None,
+    )
 
 
 def _decode_entry_v1(key: EntryKey, body: bytes) -> EntryState:
@@ -174,7 +202,10 @@ def _entry_state(
     )
 
 
-_SNAPSHOT_DECODERS: Mapping[int, Callable[[bytes], SnapshotRecord]] = {1: _decode_snapshot_v1}
+_SNAPSHOT_DECODERS: Mapping[int, Callable[[bytes], SnapshotRecord]] = {
+    1: _decode_snapshot,
+    2: _decode_snapshot,
+}
 _ENTRY_DECODERS: Mapping[int, Callable[[EntryKey, bytes], EntryState]] = {
     1: _decode_entry_v1,
     2: _decode_entry_v2,

@@ -58,6 +58,10 @@ class LatentStore(Protocol):
     Threads. Every method may be called from any thread. Data that a read returned stays valid and
     unchanged whatever happens to the entry. After ``close`` every method raises ``Unavailable``.
 
+    Codecs. A store may be told to keep floating tensors in fewer bits. What is read then differs
+    from what was written, in the same dtype and shape; the reference that ``write_latent`` returned
+    carries the checksum of what is read. By default nothing differs.
+
     Arguments. An empty namespace means ``default``. A bad namespace, entry id, lease, page size,
     page token or batch size raises ``InvalidArgument`` and changes nothing.
     """

@@ -103,10 +103,29 @@ class TestRestart:
     def test_data_of_a_newer_layout_are_refused(self, tmp_path: Path) -> None:
         open_store(tmp_path).close()
         with lmdb.open(str(tmp_path), max_dbs=16) as env, env.begin(write=True) as txn:
-            txn.put(b"format", b"2", db=env.open_db(b"meta", txn=txn))
+            txn.put(b"format", b"3", db=env.open_db(b"meta", txn=txn))
         for _ in range(2):  # The second time shows that the first one let go of the directory.
-            with pytest.raises(FailedPrecondition, match="layout 2"):
+            with pytest.raises(FailedPrecondition, match="layout 3"):
                 open_store(tmp_path)
+
+    def test_data_of_the_first_layout_are_read_and_then_of_this_one(self, tmp_path: Path) -> None:
+        """So that a program that knows only the first refuses them, instead of removing them."""
+        store = open_store(tmp_path)
+        save(store, "entry")
+        store.close()
+
+        def layout(new: bytes | None = None) -> bytes:
+            with lmdb.open(str(tmp_path), max_dbs=16) as env, env.begin(write=True) as txn:
+                meta = env.open_db(b"meta", txn=txn)
+                if new is not None:
+                    txn.put(b"format", new, db=meta)
+                return bytes(txn.get(b"format", db=meta))
+
+        layout(b"1")
+        store = open_store(tmp_path)
+        assert list_ids(store) == ["entry"]
+        store.close()
+        assert layout() == b"2"
 
 
 class TestOwnership:

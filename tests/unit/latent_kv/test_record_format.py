@@ -8,6 +8,7 @@ import pytest
 
 from skipstone_latent_kv.entry_table import EntryState
 from skipstone_latent_kv.record_format import (
+    EncodedValue,
     SnapshotRecord,
     decode_entry,
     decode_snapshot,
@@ -83,7 +84,9 @@ def test_the_entry_record_of_version_2_is_read() -> None:
 
 
 def test_what_is_written_is_read_back() -> None:
-    assert decode_snapshot(SNAPSHOT_ROW, encode_snapshot(SNAPSHOT_ROW, RECORD)) == RECORD
+    encoded = dataclasses.replace(RECORD, encoded=EncodedValue(1029, 0xFEDC_BA98_7654_3211))
+    for record in (RECORD, encoded):
+        assert decode_snapshot(SNAPSHOT_ROW, encode_snapshot(SNAPSHOT_ROW, record)) == record
     for state in (
         STATE,
         STATE.as_committed(),

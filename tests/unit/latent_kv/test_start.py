@@ -158,3 +158,12 @@ def test_a_stream_budget_below_the_largest_snapshot_is_refused() -> None:
         resolve_settings(
             LatentKVSettings, ["--stream-bytes", "1000", "--max-snapshot-bytes", "2000"], {}
         )
+
+
+def test_a_codec_reaches_the_store_and_needs_lmdb(tmp_path: Path) -> None:
+    store = open_store(LatentKVSettings(data_dir=tmp_path, codec="int8"))
+    save(store, "entry", latents(size_bytes=2000))
+    assert store.get_stats("").size_bytes == 1 + 4 + 1000
+    store.close()
+    with pytest.raises(ConfigError, match="codec int8 needs the store lmdb"):
+        resolve_settings(LatentKVSettings, ["--codec", "int8", "--store", "memory"], {})
