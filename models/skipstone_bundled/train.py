@@ -41,7 +41,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Trains the bundled model.")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints")
     parser.add_argument("--out", type=Path, required=True, help="folder of the finished model")
-    parser.add_argument("--minutes", type=float, default=95.0, help="budget of the transformer")
+    parser.add_argument("--minutes", type=float, default=200.0, help="budget of the transformer")
     parser.add_argument("--autoencoder-minutes", type=float, default=7.0, help="its budget")
     parser.add_argument("--workers", type=int, default=2, help="processes, one per CPU core")
     parser.add_argument("--pool", type=int, default=POOL_SIZE, help="training pictures")
