@@ -12,6 +12,7 @@ from skipstone_denoise.blockcache.dbcache import (
     DBCacheState,
     Reason,
     StepRecord,
+    relative_difference,
     relative_differences,
 )
 from skipstone_denoise.blockcache.input_copies import InputCopies
@@ -124,7 +125,12 @@ class ChainPass:
         reason = state.rule(self._step, front.shapes)
         if reason is None:
             shared = None if is_leader else cache.leader_diff(leader_key, 0)
-            diff = self._measure(front.hidden - start, (0,))[0] if shared is None else shared
+            if shared is None:
+                self._residual = front.hidden - start
+                measured = state.measure(self._residual)
+                diff = relative_difference(measured, cache.process_group)
+            else:
+                diff = shared
             reason = state.judge(diff)
             if is_leader:
                 cache.set_leader_diff(leader_key, 0, diff)
@@ -165,12 +171,9 @@ class ChainPass:
 
     def _measure(self, residual: Tensor, groups: Sequence[int]) -> list[float]:
         self._residual = residual
-        if len(self._states) == 1:
-            measured = [self._states[0].measure(residual)]
-        else:
-            measured = [
-                self._states[group].measure(residual[self._rows_of((group,))]) for group in groups
-            ]
+        measured = [
+            self._states[group].measure(residual[self._rows_of((group,))]) for group in groups
+        ]
         return relative_differences(measured, self._cache.process_group)
 
     def _note(self, reasons: Sequence[Reason | None], diffs: Sequence[float]) -> None:
