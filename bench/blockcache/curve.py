@@ -36,14 +36,8 @@ CONFIGS: Final = {
         f"TaylorSeer R{threshold}": BlockCacheConfig(
             residual_diff_threshold=threshold, enable_taylorseer=True
         )
-        for threshold in (0.1, 0.2)
+        for threshold in (0.2, 0.32)
     },
-    "TaylorSeer R0.24 W6 MC6": BlockCacheConfig(
-        max_warmup_steps=6,
-        max_continuous_cached_steps=6,
-        residual_diff_threshold=0.24,
-        enable_taylorseer=True,
-    ),
     "divided difference R0.08 W2": BlockCacheConfig(
         max_warmup_steps=2, residual_diff_threshold=0.08, enable_divided_difference=True
     ),

@@ -201,7 +201,9 @@ class _FusedBlocks:
         cache.decide(this, start, front)
         if this.computes:
             this.run_middle(call, self._middle)
-        streams = call.run(self._back, this.finish())
+        streams = this.finish()
+        if self._back:
+            streams = call.run(self._back, streams)
         cache.count(this, len(self._front) + len(self._back), len(self._middle))
         return pattern.pack(streams)
 
