@@ -12,7 +12,6 @@ from skipstone_denoise.blockcache.dbcache import (
     DBCacheState,
     Reason,
     StepRecord,
-    relative_difference,
     relative_differences,
 )
 from skipstone_denoise.blockcache.input_copies import InputCopies
@@ -125,19 +124,20 @@ class ChainPass:
         reason = state.rule(self._step, front.shapes)
         if reason is None:
             shared = None if is_leader else cache.leader_diff(leader_key, 0)
-            if shared is None:
-                self._residual = front.hidden - start
-                measured = state.measure(self._residual)
-                diff = relative_difference(measured, cache.process_group)
-            else:
+            if shared is not None:
                 diff = shared
+            elif cache.process_group is None:
+                diff = state.difference(front.hidden, start)
+            else:
+                measured = state.measure(front.hidden - start)
+                [diff] = relative_differences([measured], cache.process_group)
             reason = state.judge(diff)
             if is_leader:
                 cache.set_leader_diff(leader_key, 0, diff)
         state.record(StepRecord(cache.step_index, reason, diff))
         if not reason.reuses:
             self._computing = (0,)
-            if self._residual is None and state.keeps_reference:
+            if state.keeps_reference:
                 self._residual = front.hidden - start
 
     def run_middle(self, call: BlockArguments, blocks: Sequence[Block]) -> None:

@@ -77,6 +77,7 @@ class DBCacheState:
         "_keeps_reference",
         "_keeps_text",
         "_magnitude",
+        "_magnitude_value",
         "_reference",
         "_run_length",
         "_settings",
@@ -102,6 +103,7 @@ class DBCacheState:
         )
         self._reference: Tensor | None = None
         self._magnitude: Tensor | None = None
+        self._magnitude_value: float | None = None
         self._hidden: Forecaster | None = None
         self._encoder: Forecaster | None = None
         self._shapes: StreamShapes | None = None
@@ -159,6 +161,25 @@ class DBCacheState:
             self._magnitude = _sum_of_magnitudes(self._reference)
         return _sum_of_magnitudes(self._reference - residual), self._magnitude
 
+    def difference(self, hidden: Tensor, start: Tensor) -> float:
+        """The relative L1 difference, for a request that decides alone; one wait for the device.
+
+        Args:
+            hidden: Hidden states after the front blocks.
+            start: Hidden states before them.
+        """
+        assert self._reference is not None
+        # In place and without the residual itself: a reused call is short and needs no more.
+        change = (hidden - start).sub_(self._reference).abs_()
+        numerator = change.sum(dtype=_wide(change))
+        if self._magnitude_value is None:
+            if self._magnitude is None:
+                self._magnitude = _sum_of_magnitudes(self._reference)
+            value, self._magnitude_value = torch.stack((numerator, self._magnitude)).tolist()
+        else:
+            value = numerator.item()
+        return _ratio(value, self._magnitude_value)
+
     def judge(self, residual_diff: float) -> Reason:
         """What a measured difference says. Strict, so that NaN computes."""
         if residual_diff > 0.0:
@@ -194,7 +215,7 @@ class DBCacheState:
             self._encoder = make_forecaster(self._settings)
         assert self._encoder is not None
         self._shapes, self._stored_step = shapes, step
-        self._reference, self._magnitude = residual, None
+        self._reference, self._magnitude, self._magnitude_value = residual, None, None
         # What comes after the middle blocks may write into the streams that it is given.
         whole = self._settings.forecast_hidden
         hidden = middle.hidden.clone() if whole else middle.hidden - front.hidden
@@ -232,17 +253,17 @@ class DBCacheState:
 
 
 def _sum_of_magnitudes(values: Tensor) -> Tensor:
-    dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
-    # Three plain kernels start faster than one norm, and a reused call is short.
-    return values.abs().sum(dtype=dtype)
+    return values.abs().sum(dtype=_wide(values))
 
 
-def relative_difference(measured: tuple[Tensor, Tensor], process_group: object | None) -> float:
-    """Relative L1 difference of one state; see `relative_differences`."""
-    if process_group is not None:
-        return relative_differences([measured], process_group)[0]
-    numerator, denominator = measured
-    return (numerator / denominator).item()
+def _wide(values: Tensor) -> torch.dtype:
+    return torch.float64 if values.dtype == torch.float64 else torch.float32
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    if denominator == 0.0:
+        return math.inf if numerator > 0.0 else math.nan
+    return numerator / denominator
 
 
 def relative_differences(
