@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import lmdb
 
-from skipstone_shared.data_directory import DirectoryLock, is_disk_trouble
+from skipstone_shared.data_directory import DirectoryLock, is_disk_trouble, sync_directory
 from skipstone_shared.errors import (
     DataCorrupt,
     FailedPrecondition,
@@ -176,12 +175,3 @@ class LmdbEnvironment:
             with self._gate:
                 self._running -= 1
                 self._gate.notify_all()
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory survive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
-from skipstone_latent_kv.store import EvictionWatch, LatentStore
+from skipstone_latent_kv.forwarding_store import ForwardingStore
+from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.latents import LatentRef, SnapshotMetadata
 from skipstone_shared.stored_entries import (
     Snapshot,
-    StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
     StoredSnapshot,
@@ -24,7 +24,7 @@ from skipstone_shared.stored_entries import (
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
-class MetricsStore:
+class MetricsStore(ForwardingStore):
     """A ``LatentStore`` around another one. Closing it closes the other."""
 
     def __init__(self, store: LatentStore) -> None:
@@ -33,7 +33,7 @@ class MetricsStore:
         Args:
             store: Does the work.
         """
-        self._store = store
+        super().__init__(store)
         self._operations = Counter(
             "skipstone_latent_kv_operations_total",
             "Finished store operations; outcome is OK or the reason of the error.",
@@ -134,18 +134,6 @@ class MetricsStore:
         """See ``LatentStore``."""
         with self._measured("get_stats"):
             return self._store.get_stats(namespace)
-
-    def get_capabilities(self) -> StoreCapabilities:
-        """See ``LatentStore``."""
-        return self._store.get_capabilities()
-
-    def watch_evictions(self, namespace: str, after_sequence: int = 0) -> EvictionWatch:
-        """See ``LatentStore``."""
-        return self._store.watch_evictions(namespace, after_sequence)
-
-    def close(self) -> None:
-        """See ``LatentStore``."""
-        self._store.close()
 
     @contextmanager
     def _measured(self, operation: str) -> Iterator[None]:

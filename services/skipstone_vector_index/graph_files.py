@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from skipstone_shared.data_directory import sync_directory
 from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.latents import checksum
 from skipstone_shared.structured_logging import get_logger
@@ -120,7 +121,7 @@ class GraphFiles:
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
 
     def remove(self, saved: SavedGraph) -> None:
         """Removes the file of a graph."""
@@ -231,11 +232,3 @@ _FIELDS = {"log", "hnswlib", "partition", "model", "sequence", "scalars", "array
 
 def _padding(size: int) -> bytes:
     return bytes(-size % _ALIGN)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A data directory: one process at a time, and telling a full or failing disk from other errors."""
+"""A data directory: one process at a time, names that last, and telling disk trouble apart."""
 
 from __future__ import annotations
 
@@ -58,3 +58,12 @@ def is_disk_trouble(error: Exception) -> bool:
     input/output error to it, known only by the system's text at the end of the message.
     """
     return str(error).endswith(_DISK_TROUBLE)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -36,8 +36,11 @@ def set_fields(message: Message, source: object, names: Iterable[str]) -> None:
         value = getattr(source, name)
         if value is None:
             continue
-        _set_alone(type(message), name, value)
-        setattr(message, name, value)
+        try:
+            setattr(message, name, value)
+        except (ValueError, TypeError):
+            _set_alone(type(message), name, value)
+            raise
 
 
 def _set_alone(kind: type[Message], name: str, value: object) -> None:

@@ -157,9 +157,7 @@ class DBCacheState:
             has too few digits to be compared with a threshold.
         """
         assert self._reference is not None
-        if self._magnitude is None:
-            self._magnitude = _sum_of_magnitudes(self._reference)
-        return _sum_of_magnitudes(self._reference - residual), self._magnitude
+        return _sum_of_magnitudes(self._reference - residual), self._reference_magnitude()
 
     def difference(self, hidden: Tensor, start: Tensor) -> float:
         """The relative L1 difference, for a request that decides alone; one wait for the device.
@@ -173,9 +171,8 @@ class DBCacheState:
         change = (hidden - start).sub_(self._reference).abs_()
         numerator = change.sum(dtype=_wide(change))
         if self._magnitude_value is None:
-            if self._magnitude is None:
-                self._magnitude = _sum_of_magnitudes(self._reference)
-            value, self._magnitude_value = torch.stack((numerator, self._magnitude)).tolist()
+            sums = torch.stack((numerator, self._reference_magnitude()))
+            value, self._magnitude_value = sums.tolist()
         else:
             value = numerator.item()
         return _ratio(value, self._magnitude_value)
@@ -243,6 +240,13 @@ class DBCacheState:
     def release(self) -> None:
         """Lets go of all that is held; the next step is computed."""
         self._reference = self._magnitude = self._hidden = self._encoder = self._shapes = None
+
+    def _reference_magnitude(self) -> Tensor:
+        """`sum|r_ref|`, worked out once for every computed step that is compared with."""
+        assert self._reference is not None
+        if self._magnitude is None:
+            self._magnitude = _sum_of_magnitudes(self._reference)
+        return self._magnitude
 
     def tensors(self) -> tuple[Tensor, ...]:
         """All that is held, for counting bytes."""
