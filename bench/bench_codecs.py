@@ -19,6 +19,7 @@ import torch
 from diffusers import DiffusionPipeline
 
 from blockcache.pictures import FOLDER, prompts
+from skipstone_client.block_cache_sweep.drift import drift_between
 from skipstone_latent_kv.latent_codec import CodecName, decode, encode
 from skipstone_shared.tensor_messages import Array, array_bytes, arrays_from_parts, parts_of
 
@@ -76,7 +77,8 @@ def show(pipeline: Any, codec: CodecName, kind: str, arrays: list[Array]) -> Non
             float(np.linalg.norm(read.astype(np.float64) - exact) / np.linalg.norm(exact))
         )
         if kind == "clean" and errors[-1]:
-            psnrs.append(psnr_db(picture(pipeline, read), picture(pipeline, array)))
+            drift = drift_between(picture(pipeline, array), picture(pipeline, read))
+            psnrs.append(drift.psnr_db)
     figures = {"bytes_over_lossless": sizes, "relative_l2_error": errors, "picture_psnr_db": psnrs}
     for figure, values in figures.items():
         if values:
@@ -93,15 +95,11 @@ def worst(figure: str, values: list[float]) -> float:
 
 @torch.no_grad()
 def picture(pipeline: Any, latents: Array) -> Floats:
-    """The picture of clean latents, values 0 to 1."""
+    """The picture of clean latents, values 0 to 255."""
     scaled = torch.from_numpy(np.array(latents)) / pipeline.vae.config.scaling_factor
-    decoded: Floats = pipeline.vae.decode(scaled).sample.numpy()
-    return (decoded / 2 + 0.5).clip(0.0, 1.0)
-
-
-def psnr_db(image: Floats, reference: Floats) -> float:
-    """Peak signal-to-noise ratio of pictures with values 0 to 1."""
-    return float(-10.0 * np.log10(np.mean((image - reference) ** 2)))
+    decoded = pipeline.vae.decode(scaled).sample / 2 + 0.5
+    pixels: Floats = (255.0 * decoded.clip(0.0, 1.0)).numpy()
+    return pixels
 
 
 if __name__ == "__main__":

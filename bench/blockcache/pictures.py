@@ -12,6 +12,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
 from skipstone_bundled.evaluate import HELD_OUT_FILE
+from skipstone_client.block_cache_sweep.drift import drift_between
 
 FOLDER: Final = Path("models/skipstone-scenes")
 GUIDANCE_SCALE: Final = 3.0
@@ -81,8 +82,7 @@ def prompts(count: int) -> list[str]:
 
 def psnr_db(picture: np.ndarray, reference: np.ndarray) -> float:
     """Returns the peak signal-to-noise ratio; 99 for equal pictures."""
-    squared_error = float(np.mean((picture - reference) ** 2))
-    return 99.0 if squared_error == 0 else float(10 * np.log10(255.0**2 / squared_error))
+    return min(99.0, drift_between(reference, picture).psnr_db)
 
 
 def relative_l1(latents: Sequence[Tensor], references: Sequence[Tensor]) -> list[float]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 
 from skipstone_client.block_cache_sweep.choice import PSNR_BARS_DB, Choice, choose, pareto_front
 from skipstone_client.block_cache_sweep.measure import Measured, Refused, Sweep, rows_of
@@ -46,6 +44,7 @@ from skipstone_client.cli_output import (
     print_json,
     stdout,
 )
+from skipstone_client.cli_progress import progress_bar
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.generation import GenerationParams
@@ -200,17 +199,7 @@ def _follow(
         outcomes: Gets each outcome as it comes.
         quiet: Whether to show nothing.
     """
-    console = Console(file=sys.stderr)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    with progress:
+    with progress_bar(TimeRemainingColumn(), quiet=quiet) as progress:
         task = progress.add_task("full run", total=None)
         outcomes.append(runs.measure_full())
         settings = [*fewer_steps(runs.num_inference_steps, shares), *cached, full_run_again()]

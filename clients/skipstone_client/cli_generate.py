@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import Progress, TaskID, TimeElapsedColumn
 from rich.text import Text
 
 from skipstone_client._orchestrator_requests import ResultBuilder
@@ -43,6 +34,7 @@ from skipstone_client.cli_output import (
     share_text,
     stdout,
 )
+from skipstone_client.cli_progress import progress_bar
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.orchestration import (
@@ -149,16 +141,7 @@ def _follow(
 ) -> GenerateResult:
     """Runs the generation under a progress bar on stderr, if that is a terminal."""
     result = ResultBuilder(None)
-    console = Console(file=sys.stderr)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
+    progress = progress_bar(TimeElapsedColumn(), quiet=quiet)
     with progress, closing(client.generate_stream(params, cache, namespace)) as events:
         task = progress.add_task("looking up", total=None)
         for event in events:
