@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e check-traces up demo bench bench-blockcache pictures
+.PHONY: help setup proto check fix test test-e2e test-faults check-traces up demo bench bench-blockcache pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ test: $(STAMP) ## unit, contract, golden and short end-to-end tests
 
 test-e2e: $(STAMP) ## all end-to-end tests, the long ones too
 	$(PY) -m pytest -q -m "e2e or long"
+
+test-faults: $(STAMP) ## kill, damage, fill and stall the stores, 200 rounds each (about half an hour)
+	$(PY) -m pytest -q tests/e2e/faults tests/e2e/test_damaged_stores.py
 
 FILE ?= tests/golden/block_cache_traces.json
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
