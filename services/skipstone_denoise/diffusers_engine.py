@@ -71,7 +71,6 @@ class DiffusersEngine:
         """
         self._settings = settings
         self._clock = clock
-        self._instance_id = instance_id or uuid.uuid4().hex
         encode_lock, decoder_lock = threading.Lock(), threading.RLock()
         placeholder = PlaceholderEncoder(encode_lock)
         probe = PipelineProbe(pipeline, placeholder, decoder_lock)
@@ -80,7 +79,12 @@ class DiffusersEngine:
         self._model = SharedModel(pipeline, self._profile, encode_lock, decoder_lock, placeholder)
         self._block_caching = usable_block_caching(pipeline, settings, self._profile, probe)
         self._planner = Planner(
-            pipeline, self._profile, fingerprint, probe, self._block_caching, self._instance_id
+            pipeline,
+            self._profile,
+            fingerprint,
+            probe,
+            self._block_caching,
+            instance_id or uuid.uuid4().hex,
         )
         check_default_block_cache(self._planner, self._profile)
         self._admission = Admission(settings.max_concurrent_requests, settings.max_queued_requests)
@@ -104,7 +108,7 @@ class DiffusersEngine:
         """The model, its defaults and its limits."""
         profile, pipeline = self._profile, self._model.pipeline
         return DenoiseCapabilities(
-            instance_id=self._instance_id,
+            instance_id=self._planner.instance_id(),
             model_id=self._settings.model,
             pipeline_class=type(pipeline).__name__,
             scheduler_class=type(pipeline.scheduler).__name__,
@@ -122,7 +126,7 @@ class DiffusersEngine:
             default_num_frames=profile.default_num_frames,
             max_num_frames=profile.max_num_frames,
             block_cache_supported=self._block_caching.supported,
-            adapters=profile.adapters,
+            adapters=self._planner.adapter_names(),
             latent_kv_target=self._settings.latent_kv_target,
         )
 

@@ -15,7 +15,13 @@ from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.schedule import Schedule, config_hash
 from skipstone_denoise.torch_arrays import dtype_of
 from skipstone_shared.generation import GenerationParams, ReferenceInput
-from skipstone_shared.latents import DType, GuidanceMode, LatentFingerprint, TensorSpec
+from skipstone_shared.latents import (
+    AdapterFingerprint,
+    DType,
+    GuidanceMode,
+    LatentFingerprint,
+    TensorSpec,
+)
 
 POLICY_VERSION = "snapshot-1"
 """Changes when snapshots of the same fingerprint are no longer interchangeable."""
@@ -93,6 +99,7 @@ def fingerprint_run(
     latent_shape: tuple[int, ...],
     guidance_mode: GuidanceMode,
     block_cache: str,
+    adapters: tuple[AdapterFingerprint, ...] = (),
 ) -> LatentFingerprint:
     """The fingerprint of a run with parameters whose defaults are filled in.
 
@@ -104,6 +111,7 @@ def fingerprint_run(
         latent_shape: Shape of the latents in the loop.
         guidance_mode: How guidance is evaluated.
         block_cache: Canonical JSON of the block-cache settings in force; empty when off.
+        adapters: Those that the models apply.
     """
     if params.height is None or params.width is None or params.num_inference_steps is None:
         raise ValueError("a fingerprint needs parameters with their defaults filled in")
@@ -125,6 +133,7 @@ def fingerprint_run(
         reference_hashes=tuple(reference_hash(r) for r in params.reference_inputs),
         block_cache=block_cache,
         policy_version=POLICY_VERSION,
+        adapters=adapters,
     )
 
 

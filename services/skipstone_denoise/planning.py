@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from skipstone_denoise.adapters import ActiveAdapters
 from skipstone_denoise.block_caching import BlockCaching, RunBlockCachePlan
 from skipstone_denoise.fingerprint import ModelFingerprint, fingerprint_run, reference_hash
 from skipstone_denoise.model_profile import ModelProfile
@@ -22,7 +23,12 @@ from skipstone_denoise.scheduler_resume import scheduler_resume
 from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind, SchedulerResume
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import GenerationParams
-from skipstone_shared.latents import GuidanceMode, compatibility_key
+from skipstone_shared.latents import (
+    AdapterFingerprint,
+    GuidanceMode,
+    canonical_hash,
+    compatibility_key,
+)
 
 _MAX_KEPT_PLANS = 128
 _BLOCK_CACHE = "params.block_cache"
@@ -79,9 +85,10 @@ class Planner:
             model_fingerprint: Its hashes.
             probe: Looks at what the pipeline prepares.
             block_caching: How its blocks are cached.
-            instance_id: Told with every plan.
+            instance_id: Told with every plan, beside what adapters are applied.
         """
         self._pipeline = pipeline
+        self._adapters = ActiveAdapters(pipeline)
         self._profile = profile
         self._model_fingerprint = model_fingerprint
         self._probe = probe
@@ -97,14 +104,15 @@ class Planner:
             InvalidArgument: a parameter is out of range.
         """
         filled = filled_parameters(params, self._profile)
-        key = _plan_key(filled)
+        adapters = self._adapters.fingerprints()
+        key = (*_plan_key(filled), adapters)
         with self._lock:
             kept = self._plans.get(key)
             if kept is not None:
                 self._plans.move_to_end(key)
         if kept is None:
             try:
-                kept = self._make(filled)
+                kept = self._make(filled, adapters)
             except InvalidArgument as error:
                 if params.block_cache is None and (error.field or "").startswith(_BLOCK_CACHE):
                     raise _of_default(error) from None
@@ -122,7 +130,21 @@ class Planner:
             return copy.deepcopy(scheduler)
         return type(scheduler).from_config(scheduler.config, **{self._profile.shift_key: shift})
 
-    def _make(self, params: GenerationParams) -> RunPlan:
+    def instance_id(self) -> str:
+        """Changes with every start and with every change of the adapters that are applied."""
+        return self._instance_id_with(self._adapters.fingerprints())
+
+    def adapter_names(self) -> tuple[str, ...]:
+        """Names of the adapters that are loaded."""
+        return self._adapters.names()
+
+    def _instance_id_with(self, adapters: tuple[AdapterFingerprint, ...]) -> str:
+        if not adapters:
+            return self._instance_id
+        applied = [dataclasses.asdict(adapter) for adapter in adapters]
+        return f"{self._instance_id}-{canonical_hash(applied)[:8]}"
+
+    def _make(self, params: GenerationParams, adapters: tuple[AdapterFingerprint, ...]) -> RunPlan:
         prepared = self._prepare(params)
         steps = params.num_inference_steps or 0
         schedule = read_schedule(prepared.scheduler, steps)
@@ -138,6 +160,7 @@ class Planner:
             prepared.latent_shape,
             guidance_mode,
             block_cache.canonical if block_cache is not None else "",
+            adapters,
         )
         plan = GenerationPlan(
             params=_without_inputs(params),
@@ -145,7 +168,7 @@ class Planner:
             compatibility_key=compatibility_key(fingerprint),
             sigmas=schedule.sigmas,
             resume_kinds=resume_kinds(self._pipeline.scheduler, self._profile),
-            instance_id=self._instance_id,
+            instance_id=self._instance_id_with(adapters),
         )
         return RunPlan(plan, schedule, prepared.scheduler, block_cache)
 
@@ -172,10 +195,10 @@ class Planner:
         return self._profile.guided_mode if guided else GuidanceMode.NONE
 
 
-_PlanKey = tuple[GenerationParams, tuple[str, ...]]
+_PlanKey = tuple[GenerationParams, tuple[str, ...], tuple[AdapterFingerprint, ...]]
 
 
-def _plan_key(params: GenerationParams) -> _PlanKey:
+def _plan_key(params: GenerationParams) -> tuple[GenerationParams, tuple[str, ...]]:
     """What a plan depends on, without the megabytes of reference inputs."""
     return _without_inputs(params), tuple(reference_hash(r) for r in params.reference_inputs)
 
