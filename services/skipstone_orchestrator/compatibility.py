@@ -3,6 +3,10 @@
 The compatibility key (the hash of the executor's fingerprint) covers everything but prompt and
 seed, so the three together are the canonical request. The prompt counts as given, byte for byte:
 two prompts that differ only after a text encoder's last token are two requests.
+
+What a full run gave is right under every reuse policy. What a resumed run gave is right only under
+the policy that allowed it: one that was tightened since must not go on answering with it. So the
+two are stored under two ids, and only the second depends on the policy.
 """
 
 from __future__ import annotations
@@ -20,11 +24,16 @@ PROMPT_HASH_LABEL = "prompt_hash"
 
 
 def exact_entry_id(compatibility_key: str, prompt: str, seed: int) -> str:
-    """Entry id of a canonical request: `x` and 32 hexadecimal digits.
+    """Entry id of a canonical request's full run: `x` and 32 hexadecimal digits.
 
     The namespace is not hashed: it is a partition of every store.
     """
     return "x" + canonical_hash([_VERSION, compatibility_key, prompt, seed])
+
+
+def resumed_entry_id(compatibility_key: str, prompt: str, seed: int, policy_version: str) -> str:
+    """Entry id of a canonical request's resumed run, in the same form."""
+    return "x" + canonical_hash([_VERSION, compatibility_key, prompt, seed, policy_version])
 
 
 def is_exact_entry_id(entry_id: str) -> bool:

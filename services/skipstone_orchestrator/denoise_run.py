@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from skipstone_orchestrator.backends import Denoiser
-from skipstone_orchestrator.compatibility import exact_entry_id
+from skipstone_orchestrator.compatibility import exact_entry_id, resumed_entry_id
 from skipstone_orchestrator.decision import Decision, Query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import DECODE, DENOISE, RESUME, SAVE, SNAPSHOT, Journal
@@ -155,7 +155,7 @@ class DenoiseRun:
 
     @property
     def _would_spoil_its_own_entry(self) -> bool:
-        """Whether a resumed run might write over a full run of the same request.
+        """Whether a resumed run might write over another result of the same request.
 
         That happens when the caller chose the seed and did not let the exact tier look.
         """
@@ -190,13 +190,20 @@ class DenoiseRun:
             await store.check()
         if checked.failed:
             return None
-        entry_id = exact_entry_id(query.compatibility_key, query.prompt, query.seed)
+        entry_id = self._own_entry_id(query.seed)
         if not self._saver.claim(query.namespace, entry_id):
             return None  # the same request is running beside this one and will be saved
         self._entry_id = entry_id
         wanted = query.use.limits.kind
         steps = query.use.key_steps or default_key_steps(self._policy, query.schedule, wanted)
         return SnapshotPlan(entry_id, steps, store_clean=True, lease_s=self._lease_s)
+
+    def _own_entry_id(self, seed: int) -> str:
+        """Where the exact tier will look for what this run gives."""
+        request = self._query.compatibility_key, self._query.prompt, seed
+        if self._decision.tier is HitTier.APPROXIMATE:
+            return resumed_entry_id(*request, self._policy.version)
+        return exact_entry_id(*request)
 
     def _note_started(self, started: DenoiseStarted) -> GenerateStarted:
         self._started = started

@@ -10,7 +10,7 @@ import dataclasses
 
 from skipstone_orchestrator.backends import Embedder
 from skipstone_orchestrator.breaker import Clock
-from skipstone_orchestrator.compatibility import exact_entry_id
+from skipstone_orchestrator.compatibility import exact_entry_id, resumed_entry_id
 from skipstone_orchestrator.deadlines import Budget, LookupLimits
 from skipstone_orchestrator.decision import (
     CACHE_OFF,
@@ -43,6 +43,7 @@ class Lookup:
         reader: EntryReader,
         donors: DonorSearch,
         limits: LookupLimits,
+        policy_version: str,
         clock: Clock,
     ) -> None:
         """Creates the lookup.
@@ -53,6 +54,7 @@ class Lookup:
             reader: Reads entries of the store.
             donors: Finds a donor for a vector.
             limits: Deadlines.
+            policy_version: Results of resumed runs count only when this policy allowed them.
             clock: Seconds.
         """
         self._embedder = embedder
@@ -60,6 +62,7 @@ class Lookup:
         self._reader = reader
         self._donors = donors
         self._limits = limits
+        self._policy_version = policy_version
         self._clock = clock
 
     async def decide(self, query: Query, journal: Journal) -> Decision:
@@ -87,7 +90,23 @@ class Lookup:
 
     async def _exact(self, query: Query, journal: Journal, budget: Budget) -> Decision:
         assert query.seed is not None, "an exact request has a seed"
-        entry_id = exact_entry_id(query.compatibility_key, query.prompt, query.seed)
+        request = query.compatibility_key, query.prompt, query.seed
+        full = await self._stored(query, exact_entry_id(*request), 0, journal, budget)
+        if full.reason != NO_CANDIDATE or query.use.full_runs_only:
+            return full
+        entry_id = resumed_entry_id(*request, self._policy_version)
+        resumed = await self._stored(query, entry_id, None, journal, budget)
+        return dataclasses.replace(resumed, replaces=full.replaces or resumed.replaces)
+
+    async def _stored(
+        self,
+        query: Query,
+        entry_id: str,
+        max_depth: int | None,
+        journal: Journal,
+        budget: Budget,
+    ) -> Decision:
+        """The result that is stored under an id, if it is the request's and not too deep."""
         stored: StoredEntry | None = None
         with journal.fall_back(LOOKUP, self._reader.service) as reading:
             stored = await self._reader.read(query.namespace, entry_id, budget)
@@ -100,14 +119,19 @@ class Lookup:
         if clean.metadata.compatibility_key != query.compatibility_key:
             return miss(NO_CANDIDATE, replaces=True)
         depth = clean.metadata.depth
-        if query.use.full_runs_only and depth > 0:
+        if max_depth is not None and depth > max_depth:
             return miss(NO_CANDIDATE, replaces=True)
         return Decision(
             HitTier.EXACT,
             EXACT_HIT,
             donor=clean.ref,
             donor_entry=Entry(
-                entry_id, query.prompt, query.seed, query.compatibility_key, (clean.ref,), depth
+                entry_id,
+                query.prompt,
+                query.seed or 0,
+                query.compatibility_key,
+                (clean.ref,),
+                depth,
             ),
             donor_depth=depth,
             skip_steps=steps,

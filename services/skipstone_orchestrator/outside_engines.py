@@ -13,6 +13,7 @@ from skipstone_orchestrator.compatibility import (
     exact_entry_id,
     fresh_entry_id,
     is_exact_entry_id,
+    resumed_entry_id,
 )
 from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.guard import Guard
@@ -34,6 +35,7 @@ from skipstone_shared.orchestration import (
     CacheMode,
     CacheOptions,
     Entry,
+    HitTier,
     LookupDecision,
     ReuseKind,
 )
@@ -123,11 +125,7 @@ class OutsideEngines:
             reason=decision.reason,
             policy_version=self._policy.version,
             compatibility_key=query.compatibility_key,
-            entry_id=(
-                fresh_entry_id()
-                if query.seed is None
-                else exact_entry_id(query.compatibility_key, query.prompt, query.seed)
-            ),
+            entry_id=self._entry_id(query, decision.tier),
             donor=decision.donor,
             skip_steps=decision.skip_steps,
             reuse_kind=decision.kind,
@@ -152,7 +150,10 @@ class OutsideEngines:
         if call.depth < 0:
             raise InvalidArgument(f"depth is {call.depth}", field="depth", allowed="0 and up")
         key = _checked_key(call.fingerprint)
-        _check_owner(entry_id, exact_entry_id(key, call.prompt, call.seed))
+        request = key, call.prompt, call.seed
+        _check_owner(
+            entry_id, exact_entry_id(*request), resumed_entry_id(*request, self._policy.version)
+        )
         stored = await self._store_guard.call(
             lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
         )
@@ -178,6 +179,15 @@ class OutsideEngines:
         entry = await self._writer.write(job)
         self._counts.count_saved()
         return Entry(entry_id, entry.prompt, call.seed, key, entry.snapshots, depth)
+
+    def _entry_id(self, query: Query, tier: HitTier) -> str:
+        """Id under which the engine is to store what its run gives."""
+        if query.seed is None:
+            return fresh_entry_id()
+        request = query.compatibility_key, query.prompt, query.seed
+        if tier is HitTier.APPROXIMATE:
+            return resumed_entry_id(*request, self._policy.version)
+        return exact_entry_id(*request)
 
     def _query(self, call: LookupCall) -> Query:
         namespace = checked_namespace(call.namespace)
@@ -209,13 +219,16 @@ def _checked_key(fingerprint: LatentFingerprint) -> str:
         ) from None
 
 
-def _check_owner(entry_id: str, own_id: str) -> None:
+def _check_owner(entry_id: str, full_run_id: str, resumed_run_id: str) -> None:
     """Checks that an entry does not take the place of another request's exact result."""
-    if is_exact_entry_id(entry_id) and entry_id != own_id:
+    if is_exact_entry_id(entry_id) and entry_id not in (full_run_id, resumed_run_id):
         raise InvalidArgument(
-            f"entry_id {entry_id} is that of another prompt, seed or fingerprint",
+            f"entry_id {entry_id} is that of another prompt, seed, fingerprint or reuse policy",
             field="entry_id",
-            allowed=f"{own_id}, or an id of another form",
+            allowed=(
+                f"{full_run_id} of a full run, {resumed_run_id} of a resumed one, "
+                "or an id of another form"
+            ),
         )
 
 

@@ -161,17 +161,51 @@ async def test_who_asks_for_a_full_run_is_not_given_a_stored_resumed_one() -> No
     async with running_site() as site:
         await site.generate(PROMPT, seed=1)
         resumed = await site.generate(NEAR, seed=2)
+        saved = []
         for options in (CacheOptions(reproducible=True), CacheOptions(allow_approximate=False)):
             full = await site.generate(NEAR, seed=2, cache=options)
             if options.reproducible:
                 assert full.provenance.tier is HitTier.MISS
                 assert full.artifact != resumed.artifact
             else:
-                assert full.provenance.tier is HitTier.EXACT, "the full run has replaced it"
+                assert full.provenance.tier is HitTier.EXACT, "the full run is stored"
             assert full.artifact.data == f"{NEAR}|2".encode()
-        entry = await site.orchestrator.entries.get("", resumed.provenance.saved_entry_id)
+            saved.append(full.provenance.saved_entry_id)
+        entry = await site.orchestrator.entries.get("", saved[0])
         assert entry.depth == 0
         assert site.index.ids().count(entry.entry_id) == 1
+        told = (await site.generate(NEAR, seed=2)).provenance
+        assert told.donor_entry_id == entry.entry_id, "it answers before the resumed one"
+
+
+@in_loop
+async def test_a_policy_tightened_later_does_not_go_on_answering_with_what_it_forbids() -> None:
+    """The result of a full run is right under every policy, that of a resumed one is not."""
+    async with running_site() as loose, running_site(sigma_floor=0.8) as tight:
+        for name in ("store", "index"):
+            vars(getattr(tight, name)).update(vars(getattr(loose, name)))
+        full = await loose.generate(PROMPT, seed=1)
+        resumed = await loose.generate(NEAR, seed=2)
+        assert resumed.provenance.start_sigma == pytest.approx(0.7)
+        kept = await tight.generate(PROMPT, seed=1)
+        assert (kept.provenance.tier, kept.artifact) == (HitTier.EXACT, full.artifact)
+        told = (await tight.generate(NEAR, seed=2)).provenance
+        assert told.tier is HitTier.APPROXIMATE
+        assert told.start_sigma == pytest.approx(0.8)
+        assert told.policy_version != resumed.provenance.policy_version
+        again = (await tight.generate(NEAR, seed=2)).provenance
+        assert again.tier is HitTier.EXACT, "what this policy allowed, it may repeat"
+
+
+@in_loop
+async def test_prompts_that_differ_only_after_the_encoders_cut_never_hit_exactly() -> None:
+    """To a text encoder of 77 tokens both are the same; to their users they are not."""
+    long = " ".join(f"word{i}" for i in range(100))
+    async with running_site() as site:
+        await site.generate(f"{long} red", seed=1)
+        told = (await site.generate(f"{long} blue", seed=1)).provenance
+        assert told.tier is not HitTier.EXACT
+        assert (await site.generate(f"{long} red", seed=1)).provenance.tier is HitTier.EXACT
 
 
 @pytest.mark.parametrize("limits", [{"min_similarity": 0.95}, {"max_skip_steps": 0}])
@@ -206,15 +240,17 @@ async def test_a_resumed_run_never_takes_the_place_of_a_full_run_of_the_same_req
 
 
 @in_loop
-async def test_a_full_run_that_looks_nothing_up_moves_the_entry_of_a_resumed_one() -> None:
-    """Else the index would list the request twice, once with snapshots that are gone."""
+async def test_a_full_run_that_looks_nothing_up_has_an_entry_beside_a_resumed_ones() -> None:
     async with running_site() as site:
         await site.generate(PROMPT, seed=1)
         resumed = (await site.generate(NEAR, seed=2)).provenance
-        await site.generate(NEAR, seed=2, cache=CacheOptions(mode=CacheMode.WRITE_ONLY))
-        assert site.index.ids().count(resumed.saved_entry_id) == 1
-        entry = await site.orchestrator.entries.get("", resumed.saved_entry_id)
-        assert entry.depth == 0
+        full = await site.generate(NEAR, seed=2, cache=CacheOptions(mode=CacheMode.WRITE_ONLY))
+        depths = {}
+        for told in (resumed, full.provenance):
+            assert site.index.ids().count(told.saved_entry_id) == 1
+            entry = await site.orchestrator.entries.get("", told.saved_entry_id)
+            depths[entry.entry_id] = entry.depth
+        assert list(depths.values()) == [1, 0]
 
 
 @in_loop
