@@ -163,12 +163,15 @@ class Cluster:
         """The log lines of a service so far."""
         return [line.fields for line in self._lines if line.service == name and line.fields]
 
+    def backend_flags(self) -> list[str]:
+        """Flags that make an orchestrator use these services."""
+        backends = [name for name in SERVICES if name != "orchestrator"]
+        return [f"--{name.replace('_', '-')}-target={self.targets[name]}" for name in backends]
+
     @contextmanager
     def another_orchestrator(self, *flags: str) -> Iterator[OrchestratorClient]:
         """A second replica over the same services, with flags of its own."""
-        backends = [name for name in SERVICES if name != "orchestrator"]
-        targets = [f"--{n.replace('_', '-')}-target={self.targets[n]}" for n in backends]
-        with running_service("orchestrator", *targets, *flags) as target:
+        with running_service("orchestrator", *self.backend_flags(), *flags) as target:
             with OrchestratorClient(target) as client:
                 yield client
 

@@ -20,9 +20,6 @@ ROUNDS = [
 ]
 """How often a service is killed: in `make test`, and in `make test-faults`."""
 
-_MAX_CHANGES = 30
-"""Changes acknowledged in a round, so that kills fall into young and old stores alike."""
-
 _MAX_DELAY_S = 0.03
 """After the last of them: about two changes, so that the kill falls anywhere into one."""
 
@@ -55,9 +52,9 @@ class Callers:
             self._failures.append(error)
 
 
-def wait_for_kill(states: KnownStates[Any], rng: random.Random) -> None:
-    """Returns at a random point of a stream of changes."""
-    wanted = states.acknowledged + rng.randrange(_MAX_CHANGES)
+def wait_for_kill(states: KnownStates[Any], rng: random.Random, max_changes: int = 30) -> None:
+    """Returns at a random point of a stream of changes, after so many of them or fewer."""
+    wanted = states.acknowledged + rng.randrange(max_changes)
     states.wait_acknowledged(wanted, START_TIMEOUT_S)
     # Not a wait for something to happen: the point in time is what is random.
     time.sleep(rng.uniform(0.0, _MAX_DELAY_S))

@@ -63,7 +63,5 @@ class KnownStates(Generic[StateT]):
         strange = found.keys() - self._possible.keys()
         assert not strange, f"entries that were never written: {sorted(strange)}"
         for entry_id, states in self._possible.items():
-            assert found.get(entry_id) in states, (
-                f"entry {entry_id} is {found.get(entry_id)}, it may be {' or '.join(map(str, states))}"
-            )
+            assert found.get(entry_id) in states, f"entry {entry_id}: one of {states} was expected"
         self._possible = {entry_id: (state,) for entry_id, state in found.items()}
