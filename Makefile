@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e test-faults check-traces up demo bench bench-blockcache pictures
+.PHONY: help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-cacheplane pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ FILE ?= tests/golden/block_cache_traces.json
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
 	@$(PY) -m tests.golden.check_traces "$(FILE)"
 
+score-pairs: $(STAMP) ## what is decided on pairs of prompts; FILE=pairs.csv with the columns a and b
+	@PYTHONPATH=bench $(PY) bench/score_pairs.py "$(FILE)"
+
 up: $(STAMP) ## start all services here; Ctrl-C stops them
 	$(BIN)/skipstone up
 
@@ -66,6 +69,9 @@ bench: $(STAMP) ## run every benchmark; each prints one JSON line
 
 bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls,errors,pictures"
 	PYTHONPATH=models $(PY) bench/bench_blockcache.py $(ARGS)
+
+bench-cacheplane: $(STAMP) ## hits, misses and saves beside limits and rivals; ARGS="--quick"
+	$(PY) bench/bench_cacheplane.py $(ARGS)
 
 pictures: $(STAMP) ## draw docs/block-caching.md anew; ARGS="--only masks,request,sweep,presets,families"
 	PYTHONPATH=models $(PY) bench/draw_block_caching.py $(ARGS)
