@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import lmdb
-
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
 from skipstone_latent_kv.lmdb_rows import LmdbRows
 from skipstone_latent_kv.record_format import SnapshotRecord
@@ -44,14 +42,15 @@ def verify(path: Path) -> DataReport:
     Raises:
         FailedPrecondition: there are no data, or a service is using them.
     """
-    environment = open_existing(path)
+    try:
+        environment = open_existing(path)
+    except DataCorrupt as error:
+        advice = "a service that is started on it keeps what can be read"
+        return DataReport(0, 0, 0, (f"{error.message}; {advice}",), 0, _file_bytes(path))
     try:
         rows = LmdbRows(environment)
         with environment.read() as txn:
             return _Check(rows, txn).report(_file_bytes(path))
-    except (DataCorrupt, lmdb.Error) as error:
-        problem = f"damaged pages: {error}"
-        return DataReport(0, 0, 0, (problem,), 0, _file_bytes(path))
     finally:
         environment.close()
 
@@ -64,6 +63,7 @@ def compact(path: Path) -> tuple[int, int]:
 
     Raises:
         FailedPrecondition: there are no data, or a service is using them.
+        DataCorrupt: pages are damaged.
         ResourceExhausted: the disk has no room for both files.
     """
     before = _file_bytes(path)
@@ -85,6 +85,7 @@ def open_existing(path: Path) -> LmdbEnvironment:
 
     Raises:
         FailedPrecondition: it has none, or a service is using it.
+        DataCorrupt: its pages are damaged.
     """
     if not (path / "data.mdb").is_file():
         raise FailedPrecondition(f"{path} is no data_dir of latent_kv: it holds no data.mdb")

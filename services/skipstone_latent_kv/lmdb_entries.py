@@ -15,6 +15,7 @@ from skipstone_latent_kv.eviction_policies import EvictionPolicy
 from skipstone_latent_kv.group_commit import GroupCommitter, Operation, Outcome
 from skipstone_latent_kv.latent_codec import decode
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment, Transaction
+from skipstone_latent_kv.lmdb_rescue import rescue
 from skipstone_latent_kv.lmdb_rows import LmdbRows
 from skipstone_latent_kv.record_format import SnapshotRecord
 from skipstone_latent_kv.references import reference
@@ -69,7 +70,11 @@ class LmdbEntries:
         self._removals: list[tuple[EvictionKind, str, str]] = []
         self.evicted_count = 0
         self.table = EntryTable(policy)
-        self._env = LmdbEnvironment(path, initial_map_bytes, sync)
+        try:
+            self._env = LmdbEnvironment(path, initial_map_bytes, sync)
+        except DataCorrupt as damage:
+            rescue(path, damage)
+            self._env = LmdbEnvironment(path, initial_map_bytes, sync)
         try:
             self.rows = LmdbRows(self._env)
             with self._env.read() as txn:

@@ -18,6 +18,7 @@ from skipstone_shared.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from skipstone_shared.lmdb_file import check_pages
 
 # py-lmdb has no types; a transaction is passed around and only used through lmdb_rows.
 Transaction = Any
@@ -45,11 +46,13 @@ class LmdbEnvironment:
 
         Raises:
             FailedPrecondition: the directory cannot be used; the message says why.
+            DataCorrupt: pages of its file are damaged; see ``lmdb_rescue``.
         """
         self._path = path
         self._sync = sync
         self._lock = DirectoryLock(path)
         try:
+            check_pages(path / "data.mdb")
             self._env = lmdb.open(
                 str(path),
                 map_size=initial_map_bytes,
@@ -57,6 +60,9 @@ class LmdbEnvironment:
                 max_readers=MAX_READERS,
                 sync=sync,
             )
+        except DataCorrupt:
+            self._lock.release()
+            raise
         except lmdb.Error as error:
             self._lock.release()
             raise FailedPrecondition(

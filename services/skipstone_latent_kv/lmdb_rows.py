@@ -161,7 +161,7 @@ class LmdbRows:
         """Entry row key and record of all snapshots; None in place of one that is damaged."""
         for raw, record in txn.cursor(db=self._snapshots):
             row = bytes(raw)
-            entry_row = row[: -_STEP.size - 1]
+            entry_row = owner_of_snapshot(row)
             try:
                 yield entry_row, decode_snapshot(row, record)
             except DataCorrupt:
@@ -204,6 +204,21 @@ class LmdbRows:
 
     def _chunk_rows(self, txn: Transaction, value_id: int) -> Iterator[tuple[Any, Any]]:
         return _with_prefix(txn.cursor(db=self._chunks), _SEQUENCE.pack(value_id))
+
+
+def owner_of_snapshot(row: bytes) -> bytes:
+    """Key of the entry row that a snapshot row belongs to."""
+    return row[: -_STEP.size - 1]
+
+
+def chunk_place(row: bytes) -> tuple[int, int] | None:
+    """Value id and number of a chunk; None when that is no key of one."""
+    return _CHUNK.unpack(row) if len(row) == _CHUNK.size else None
+
+
+def event_sequence(row: bytes) -> int:
+    """Number of an event; 0 when that is no key of one."""
+    return int.from_bytes(row, "big") if len(row) == _SEQUENCE.size else 0
 
 
 def _event(sequence: int, value: bytes) -> EvictionEvent:

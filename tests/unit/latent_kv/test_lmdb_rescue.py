@@ -1,0 +1,181 @@
+"""A data file that was damaged anywhere: never a wrong byte, never half an entry, never a crash."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from tests.contract.latent_store_cases import Write, latents, list_all, list_ids, save
+
+from skipstone_latent_kv.data_check import verify
+from skipstone_latent_kv.lmdb_store import LmdbStore
+from skipstone_shared.data_directory import DirectoryLock
+from skipstone_shared.errors import DataCorrupt, FailedPrecondition, LatentNotFound
+from skipstone_shared.latents import checksum
+from skipstone_shared.lmdb_file import check_pages
+from skipstone_shared.stored_entries import EvictionKind
+
+PAGE = 4096
+META_PAGES = 2
+LEAF = 2
+MAP_BYTES = 1 << 20
+STEPS = (0, 3, 7)
+
+Damage = Callable[[bytearray, random.Random], None]
+
+
+def flip(data: bytearray, rng: random.Random) -> None:
+    data[rng.randrange(META_PAGES * PAGE, len(data))] ^= 1 << rng.randrange(8)
+
+
+def flip_in_a_page_header(data: bytearray, rng: random.Random) -> None:
+    page = rng.randrange(META_PAGES, len(data) // PAGE)
+    data[page * PAGE + rng.randrange(24)] ^= 1 << rng.randrange(8)
+
+
+def zero_a_page(data: bytearray, rng: random.Random) -> None:
+    start = PAGE * rng.randrange(META_PAGES, len(data) // PAGE)
+    data[start : start + PAGE] = bytes(PAGE)
+
+
+def garble_a_page(data: bytearray, rng: random.Random) -> None:
+    start = PAGE * rng.randrange(META_PAGES, len(data) // PAGE)
+    data[start : start + PAGE] = rng.randbytes(PAGE)
+
+
+def cut_off(data: bytearray, rng: random.Random) -> None:
+    del data[rng.randrange(1, len(data)) :]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, set[int]]]:
+    """The data file of a store that has seen removals; checksums of what is in it by entry."""
+    path = tmp_path_factory.mktemp("sound")
+    store = LmdbStore(path, initial_map_bytes=MAP_BYTES)
+    written: dict[str, set[int]] = {}
+    for number in range(30):
+        entry_id = f"e{number}"
+        for step in STEPS:
+            write = Write.of(entry_id, latents(10 * number + step, 2000 * (1 + number % 9)), step)
+            write.to(store)
+            written.setdefault(entry_id, set()).add(write.xxh3_64)
+        store.commit_entry("", entry_id)
+    gone = [f"e{number}" for number in range(0, 30, 7)]
+    store.delete_entries("", gone)
+    store.close()
+    left = {entry_id: sums for entry_id, sums in written.items() if entry_id not in gone}
+    return (path / "data.mdb").read_bytes(), left
+
+
+def check_store(store: LmdbStore, written: dict[str, set[int]]) -> None:
+    """Everything that is listed is whole and as it was written, or is gone once it was read."""
+    for entry in list_all(store):
+        try:
+            found = {checksum(store.read_latent("", s.ref).data) for s in entry.snapshots}
+        except LatentNotFound:
+            assert entry.entry_id not in list_ids(store)
+        else:
+            assert found == written[entry.entry_id]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "damage", [flip, flip_in_a_page_header, zero_a_page, garble_a_page, cut_off]
+)
+def test_a_damaged_file_is_never_served_from(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]], damage: Damage, seed: int
+) -> None:
+    sound, written = filled
+    data = bytearray(sound)
+    damage(data, random.Random(seed))
+    (tmp_path / "data.mdb").write_bytes(data)
+    with capture_logs():
+        try:
+            store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+        except FailedPrecondition:
+            # The page is gone from which all others are found.
+            assert (tmp_path / "data.mdb").read_bytes() == data
+            return
+        check_store(store, written)
+        save(store, "new", latents(99, 20_000))
+        store.delete_entries("", list(written))
+        assert list_ids(store) == ["new"]
+        store.close()
+    assert verify(tmp_path).problems == ()
+
+
+def zero_a_leaf(sound: bytes, file: Path) -> None:
+    """Damages a page with rows of entries that hangs on the tree; the tables are still found."""
+    for start in range(META_PAGES * PAGE, len(sound), PAGE):
+        if sound[start + 10] == LEAF and b"default\0e" in sound[start : start + PAGE]:
+            file.write_bytes(sound[:start] + bytes(PAGE) + sound[start + PAGE :])
+            with suppress(DataCorrupt):
+                check_pages(file)
+                continue
+            return
+    raise AssertionError("no such page")
+
+
+def test_the_damaged_file_is_kept_and_told_of(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]]
+) -> None:
+    sound, written = filled
+    zero_a_leaf(sound, tmp_path / "data.mdb")
+    damaged = (tmp_path / "data.mdb").read_bytes()
+    (problem,) = verify(tmp_path).problems
+    assert "is damaged" in problem
+    with capture_logs() as logs:
+        store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+    kept = len(list_ids(store))
+    store.close()
+    assert (tmp_path / "data.mdb.damaged").read_bytes() == damaged
+    (told,) = [line for line in logs if line["event"].startswith("data file was damaged")]
+    assert told["entries_kept"] == kept < len(written)
+    assert not (tmp_path / "rescued").exists()
+
+
+def test_watchers_learn_that_entries_may_be_gone(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]]
+) -> None:
+    sound, _ = filled
+    zero_a_leaf(sound, tmp_path / "data.mdb")
+    with capture_logs():
+        store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+    watch = store.watch_evictions("", after_sequence=3)
+    assert next(watch).kind is EvictionKind.GAP
+    store.close()
+
+
+@pytest.mark.parametrize("size", [1, 100, PAGE - 1, META_PAGES * PAGE])
+def test_a_file_of_which_nothing_can_be_read_stops_the_start(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]], size: int
+) -> None:
+    """To start empty instead would lose every entry without a word."""
+    (tmp_path / "data.mdb").write_bytes(filled[0][:size])
+    with pytest.raises(FailedPrecondition, match="restore the file, or start with an empty"):
+        LmdbStore(tmp_path)
+    DirectoryLock(tmp_path).release()
+
+
+def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+    """A process that was killed before it wrote anything leaves one."""
+    (tmp_path / "data.mdb").touch()
+    store = LmdbStore(tmp_path)
+    assert list_ids(store) == []
+    store.close()
+
+
+def test_what_a_killed_rescue_left_is_in_nobodys_way(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]]
+) -> None:
+    zero_a_leaf(filled[0], tmp_path / "data.mdb")
+    (tmp_path / "rescued").mkdir()
+    shutil.copy(tmp_path / "data.mdb", tmp_path / "rescued" / "data.mdb")
+    with capture_logs():
+        LmdbStore(tmp_path).close()
+    assert verify(tmp_path).problems == ()
