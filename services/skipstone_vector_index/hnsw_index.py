@@ -80,11 +80,11 @@ class HnswIndex:
         self._writing_lock = threading.Lock()
         self._closed = False
         self._builder = GraphBuilder()
-        self._sequence = log.sequence()
         self._next_partition = 1 + max(log.partitions(), default=0)
         self._files = graph_files
         with self._builder.held():
-            fill_catalog(self._catalog, log, graph_files)
+            # Not what the log notes alone: a label must never be given twice, whatever is damaged.
+            self._sequence = fill_catalog(self._catalog, log, graph_files)
 
     def upsert_entries(
         self, namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]

@@ -3,7 +3,7 @@
 Databases of the environment, keys big-endian so that they sort:
 
     entries     (partition number u32, label u64) -> record (`record_codec.py`)
-    partitions  partition number u32 -> JSON [namespace, compatibility key]
+    partitions  partition number u32 -> its names (`partition_codec.py`)
     meta        "format" -> 1, "sequence" -> number of the last write, u64,
                 "id" -> 16 hexadecimal digits drawn when the log was made,
                 "metric" -> how its vectors are compared; cosine where it is missing
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import json
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,8 @@ from skipstone_shared.errors import (
     ResourceExhausted,
 )
 from skipstone_shared.structured_logging import get_logger
+from skipstone_vector_index.log_rescue import keep_readable
+from skipstone_vector_index.partition_codec import Names, decode_partition, encode_partition
 from skipstone_vector_index.record_codec import Record, decode_record, encode_record
 from skipstone_vector_index.vector_form import Metric
 
@@ -66,7 +67,7 @@ class Changes:
     sequence: int
     put: Mapping[Key, Record] = dataclasses.field(default_factory=dict)
     delete: Sequence[Key] = ()
-    add_partitions: Mapping[int, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    add_partitions: Mapping[int, Names] = dataclasses.field(default_factory=dict)
     drop_partitions: Sequence[int] = ()
 
 
@@ -101,6 +102,7 @@ class RecordLog:
         self._path = directory / "records.mdb"
         self._lock = DirectoryLock(directory)
         try:
+            keep_readable(self._path)
             self._env = lmdb.open(
                 str(self._path),
                 subdir=False,
@@ -111,7 +113,7 @@ class RecordLog:
             )
             self._env.reader_check()
             self._open_databases()
-        except (lmdb.Error, OSError) as error:
+        except (lmdb.Error, OSError, DataCorrupt) as error:
             self._lock.release()
             raise FailedPrecondition(f"data_dir {directory} cannot be opened: {error}") from error
         except FailedPrecondition:
@@ -156,11 +158,17 @@ class RecordLog:
             found = txn.get(b"sequence", db=self._meta)
         return 0 if found is None else int(_U64.unpack(found)[0])
 
-    def partitions(self) -> dict[int, tuple[str, str]]:
-        """Returns namespace and compatibility key of every partition number."""
+    def partitions(self) -> dict[int, Names]:
+        """Returns namespace and compatibility key of every partition number but damaged ones."""
         with self._env.begin() as txn:
-            rows = list(txn.cursor(db=self._partitions))
-        return {_U32.unpack(key)[0]: tuple(json.loads(value)) for key, value in rows}
+            rows = [(_U32.unpack(key)[0], value) for key, value in txn.cursor(db=self._partitions)]
+        found = {}
+        for number, value in rows:
+            try:
+                found[number] = decode_partition(number, value)
+            except DataCorrupt as error:
+                get_logger().error("damaged partition", partition=number, error=error.message)
+        return found
 
     def records(self) -> Iterator[tuple[Key, Record]]:
         """Yields every record, by key. Damaged ones are passed over and removed afterwards."""
@@ -191,7 +199,7 @@ class RecordLog:
             for number in changes.drop_partitions:
                 txn.delete(_U32.pack(number), db=self._partitions)
             for number, names in changes.add_partitions.items():
-                txn.put(_U32.pack(number), json.dumps(names).encode(), db=self._partitions)
+                txn.put(_U32.pack(number), encode_partition(number, names), db=self._partitions)
             for key, record in changes.put.items():
                 txn.put(_KEY.pack(*key), encode_record(record), db=self._entries)
             if changes.put and self._used_bytes(txn) > self._max_disk_bytes:

@@ -1,0 +1,196 @@
+"""A record log that was damaged anywhere: no false entry, no crash, and what is sound is kept."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from skipstone_shared.data_directory import DirectoryLock
+from skipstone_shared.errors import DataCorrupt, FailedPrecondition
+from skipstone_shared.index_entries import IndexEntry, Vector, VectorEntry
+from skipstone_shared.lmdb_file import check_pages
+from skipstone_vector_index.hnsw_index import HnswIndex
+from skipstone_vector_index.partition_codec import decode_partition, encode_partition
+from skipstone_vector_index.record_log import RecordLog
+
+KEYS = ("a1" * 16, "b2" * 16)
+PAGE = 4096
+META_PAGES = 2
+DISK_BYTES = 1 << 26
+PER_KEY = 60
+LEAF = 2
+
+Damage = Callable[[bytearray, random.Random], None]
+Found = dict[str, tuple[str, int]]
+"""Compatibility key and seed of entries."""
+
+
+def open_index(path: Path) -> HnswIndex:
+    return HnswIndex(RecordLog(path, DISK_BYTES, fsync=False))
+
+
+def vector(seed: int) -> Vector:
+    return np.random.default_rng(seed).standard_normal(64).astype(np.float32)
+
+
+def put(index: HnswIndex, key: str, *seeds: int) -> None:
+    entries = [VectorEntry(IndexEntry(f"e{seed}", seed=seed), vector(seed)) for seed in seeds]
+    assert index.upsert_entries("", key, entries) == [None] * len(entries)
+
+
+def found_in(index: HnswIndex) -> Found:
+    """All entries; that each is found by its own vector and under its own key is checked."""
+    found: Found = {}
+    for key in KEYS:
+        entries = index.list_entries("", key, 1000).entries
+        for entry in entries:
+            assert entry.entry_id == f"e{entry.seed}"
+            (hits,) = index.search_entries("", key, [vector(entry.seed)], 1)
+            assert (hits[0].entry.seed, round(hits[0].similarity, 3)) == (entry.seed, 1.0)
+            found[entry.entry_id] = key, entry.seed
+    return found
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Found]:
+    path = tmp_path_factory.mktemp("sound")
+    index = open_index(path)
+    for number, key in enumerate(KEYS):
+        for start in range(number * PER_KEY, (number + 1) * PER_KEY, 10):
+            put(index, key, *range(start, start + 10))
+    index.delete_entries("", [f"e{seed}" for seed in range(0, 2 * PER_KEY, 7)])
+    found = found_in(index)
+    index.close()
+    return (path / "records.mdb").read_bytes(), found
+
+
+def flip(data: bytearray, rng: random.Random) -> None:
+    data[rng.randrange(META_PAGES * PAGE, len(data))] ^= 1 << rng.randrange(8)
+
+
+def flip_in_a_page_header(data: bytearray, rng: random.Random) -> None:
+    page = rng.randrange(META_PAGES, len(data) // PAGE)
+    data[page * PAGE + rng.randrange(24)] ^= 1 << rng.randrange(8)
+
+
+def garble_a_page(data: bytearray, rng: random.Random) -> None:
+    start = PAGE * rng.randrange(META_PAGES, len(data) // PAGE)
+    data[start : start + PAGE] = rng.randbytes(PAGE)
+
+
+def cut_off(data: bytearray, rng: random.Random) -> None:
+    del data[rng.randrange(1, len(data)) :]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("damage", [flip, flip_in_a_page_header, garble_a_page, cut_off])
+def test_a_damaged_log_serves_only_what_was_stored(
+    tmp_path: Path, filled: tuple[bytes, Found], damage: Damage, seed: int
+) -> None:
+    sound, stored = filled
+    data = bytearray(sound)
+    damage(data, random.Random(seed))
+    (tmp_path / "records.mdb").write_bytes(data)
+    with capture_logs():
+        try:
+            index = open_index(tmp_path)
+        except FailedPrecondition:
+            # The page is gone from which all others are found.
+            assert (tmp_path / "records.mdb").read_bytes() == data
+            return
+        left = found_in(index)
+        assert left.items() <= stored.items()
+        put(index, KEYS[0], 1000, 1001)
+        index.close()
+        index = open_index(tmp_path)
+    new = {"e1000": (KEYS[0], 1000), "e1001": (KEYS[0], 1001)}
+    assert found_in(index) == left | new
+    index.close()
+
+
+def test_what_can_be_read_is_kept_and_the_damaged_file_too(
+    tmp_path: Path, filled: tuple[bytes, Found]
+) -> None:
+    sound, stored = filled
+    file = tmp_path / "records.mdb"
+    for start in range(META_PAGES * PAGE, len(sound), PAGE):
+        file.write_bytes(sound[:start] + bytes(PAGE) + sound[start + PAGE :])
+        if sound[start + 10] == LEAF:
+            with suppress(DataCorrupt):
+                check_pages(file)
+                continue
+            with capture_logs() as logs, suppress(FailedPrecondition):
+                index = open_index(tmp_path)
+                break
+    kept = found_in(index)
+    index.close()
+    (told,) = [line for line in logs if line["event"].startswith("data file was damaged")]
+    assert told["entries_kept"] == len(kept) < len(stored)
+    assert (tmp_path / "records.mdb.damaged").stat().st_size == len(sound)
+    assert sorted(path.name for path in tmp_path.glob("*rescued*")) == []
+
+
+@pytest.mark.parametrize("size", [1, PAGE - 1, META_PAGES * PAGE])
+def test_a_log_of_which_nothing_can_be_read_stops_the_start(
+    tmp_path: Path, filled: tuple[bytes, Found], size: int
+) -> None:
+    (tmp_path / "records.mdb").write_bytes(filled[0][:size])
+    with pytest.raises(FailedPrecondition, match="restore it or start with an empty data_dir"):
+        open_index(tmp_path)
+    DirectoryLock(tmp_path).release()
+
+
+def alter(path: Path, table: bytes, change: Callable[[Any], None]) -> None:
+    """Changes a table of a closed log behind everybody's back."""
+    env = lmdb.open(str(path / "records.mdb"), subdir=False, max_dbs=3, map_size=DISK_BYTES)
+    with env.begin(write=True, db=env.open_db(table)) as txn:
+        change(txn)
+    env.close()
+
+
+@pytest.mark.parametrize("damage", [b"}", b'["default", "' + b"c3" * 16 + b'", "0"]', b"[1]", b"7"])
+def test_entries_of_a_partition_with_damaged_names_are_offered_to_nobody(
+    tmp_path: Path, filled: tuple[bytes, Found], damage: bytes
+) -> None:
+    sound, stored = filled
+    (tmp_path / "records.mdb").write_bytes(sound)
+    alter(tmp_path, b"partitions", lambda txn: txn.put((1).to_bytes(4, "big"), damage))
+    with capture_logs():
+        index = open_index(tmp_path)
+    assert found_in(index) == {i: entry for i, entry in stored.items() if entry[0] == KEYS[1]}
+    assert index.list_namespaces().namespaces == ("default",)
+    assert index.get_stats("").entry_count == len(found_in(index))
+    put(index, KEYS[0], 1000)
+    index.close()
+    index = open_index(tmp_path)
+    assert found_in(index)["e1000"] == (KEYS[0], 1000)
+    index.close()
+
+
+def test_a_number_is_never_given_twice_though_the_last_one_is_damaged(
+    tmp_path: Path, filled: tuple[bytes, Found]
+) -> None:
+    """A second entry of one number would take the place of the first."""
+    sound, stored = filled
+    (tmp_path / "records.mdb").write_bytes(sound)
+    alter(tmp_path, b"meta", lambda txn: txn.put(b"sequence", (3).to_bytes(8, "big")))
+    index = open_index(tmp_path)
+    put(index, KEYS[0], *range(1000, 1010))
+    index.close()
+    index = open_index(tmp_path)
+    assert stored.items() <= found_in(index).items()
+    index.close()
+
+
+def test_names_of_earlier_versions_have_no_checksum() -> None:
+    assert decode_partition(3, b'["default", "k"]') == ("default", "k")
+    with pytest.raises(DataCorrupt):
+        decode_partition(4, encode_partition(3, ("default", "k")))
