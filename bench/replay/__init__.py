@@ -1,0 +1,1 @@
+"""Parts of `bench_eviction.py` and `bench_trace_text.py`: a log of requests sent past the cache."""
