@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-cacheplane pictures
+.PHONY: help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-cacheplane pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -72,6 +72,12 @@ bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls
 
 bench-cacheplane: $(STAMP) ## hits, misses and saves beside limits and rivals; ARGS="--quick"
 	$(PY) bench/bench_cacheplane.py $(ARGS)
+
+bench-trace: $(STAMP) ## what reuse saves on a trace, half an hour; ARGS=--quick two minutes
+	PYTHONPATH=models $(PY) bench/bench_trace.py $(ARGS)
+
+bench-quality: $(STAMP) ## quality by steps, seed diversity; ARGS=--draw writes docs/benchmarks.md
+	PYTHONPATH=models $(PY) bench/bench_quality.py $(ARGS)
 
 pictures: $(STAMP) ## draw docs/block-caching.md anew; ARGS="--only masks,request,sweep,presets,families"
 	PYTHONPATH=models $(PY) bench/draw_block_caching.py $(ARGS)

@@ -1,0 +1,1 @@
+"""What reuse saves on the bundled model, and what it costs in quality."""

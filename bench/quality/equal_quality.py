@@ -1,0 +1,48 @@
+"""From a quality curve of plain runs: where it has its knee, and how many steps a quality is worth.
+
+Curves are losses, lower is better, over ascending numbers of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.isotonic import isotonic_regression
+
+from quality.measures import Floats
+
+
+def falling(losses: Floats) -> Floats:
+    """The falling curve nearest to measured losses: more steps never make it worse."""
+    fitted: Floats = np.asarray(isotonic_regression(losses, increasing=False), dtype=np.float64)
+    return fitted
+
+
+def knee(steps: Sequence[int], losses: Floats) -> int:
+    """The measured number of steps at which more of them stop paying.
+
+    That is where the falling curve, both axes scaled to 0..1, lies furthest below the straight line
+    between its ends (Satopää et al. 2011, "Finding a Kneedle in a Haystack", section III).
+    """
+    places = np.asarray(steps, dtype=np.float64)
+    curve = falling(losses)
+    x = (places - places[0]) / (places[-1] - places[0])
+    y = (curve - curve[-1]) / (curve[0] - curve[-1])
+    return steps[int(np.argmax(1.0 - x - y))]
+
+
+def steps_of_equal_loss(steps: Sequence[int], losses: Floats, loss: float) -> float:
+    """Fewest plain steps whose loss is at most a given one, straight between measured numbers.
+
+    At most the last number, whose quality counts as all that can be had, and at least the first.
+    """
+    curve = falling(losses)
+    if loss <= curve[-1]:
+        return float(steps[-1])
+    if loss >= curve[0]:
+        return float(steps[0])
+    after = int(np.argmax(curve <= loss))
+    before = after - 1
+    share = (curve[before] - loss) / (curve[before] - curve[after])
+    return float(steps[before] + share * (steps[after] - steps[before]))

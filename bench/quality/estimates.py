@@ -1,0 +1,208 @@
+"""Figures of every method of a base: what it costs, how good it is, what it gains.
+
+Costs are known for the whole trace, quality for a sample of it. Intervals come from a bootstrap
+over threads of the log, since requests of one thread are not independent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from quality import measures
+from quality.curve import thread_weights
+from quality.decisions import Decision
+from quality.equal_quality import steps_of_equal_loss
+from quality.figures import QualityFigure, interval_of, quantiles_of
+from quality.measures import Floats, Pictures
+from quality.methods import GRID, Method, Reuse, compared, executed_steps, plain
+from quality.trace import CaptionRequest
+from skipstone_shared.orchestration import HitTier
+
+DRAWS: Final = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Base:
+    """What figures of one number of steps are made of.
+
+    Attributes:
+        steps: N.
+        requests: The whole trace.
+        decisions: Of the product, one per request.
+        sample: Indices of the requests that have pictures.
+        pictures: Method -> its pictures of the sample; plain methods of the grid among them.
+        reference: Converged pictures of the same captions from other noise.
+    """
+
+    steps: int
+    requests: Sequence[CaptionRequest]
+    decisions: Sequence[Decision]
+    sample: Sequence[int]
+    pictures: Mapping[str, Pictures]
+    reference: Pictures
+
+    @property
+    def full(self) -> Pictures:
+        """Pictures of the full runs."""
+        return self.pictures[plain(self.steps).name]
+
+    @property
+    def grid(self) -> list[int]:
+        """Plain numbers of steps up to N."""
+        return [steps for steps in GRID if steps <= self.steps]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Losses:
+    """Losses of one method's pictures; lower is better.
+
+    Attributes:
+        attributes: Share of attributes that are wrong, `(requests,)`.
+        distance: From the own full run, `(requests,)`.
+        kernel: Of the energy distance from the reference, `(requests, requests)`.
+    """
+
+    attributes: Floats
+    distance: Floats
+    kernel: Floats
+
+    def under(self, weights: Floats) -> dict[str, Floats]:
+        """Name of the loss -> its value under each row of weights, `(draws,)`."""
+        return {
+            "attributes": measures.weighted_mean(self.attributes, weights),
+            "distance": measures.weighted_mean(self.distance, weights),
+            "energy": measures.energy_distance(self.kernel, weights),
+        }
+
+
+class Estimator:
+    """Makes the figures of a base."""
+
+    def __init__(self, base: Base, draws: int = DRAWS) -> None:
+        """Measures all pictures.
+
+        Args:
+            base: What was decided and made.
+            draws: Of the bootstrap.
+        """
+        self._base = base
+        self._weights: Floats = thread_weights(base.requests, base.sample, draws)
+        self._sample_weights: Floats = self._weights[:, list(base.sample)]
+        self._losses = {name: self._losses_of(p) for name, p in base.pictures.items()}
+        self._under = {
+            name: losses.under(self._sample_weights) for name, losses in self._losses.items()
+        }
+
+    def figures(self) -> Iterator[QualityFigure]:
+        """All figures."""
+        base = self._base
+        methods = [*map(plain, base.grid), *compared(base.steps)]
+        for method in methods:
+            yield from self._cost(method)
+            yield from self._quality(method)
+        for method in compared(base.steps):
+            yield from self._gain(method)
+        for tier in HitTier:
+            there = np.array([float(d.tier == tier.value) for d in base.decisions])
+            shares = measures.weighted_mean(there, self._weights)
+            yield self._figure(f"tier_share_{tier.value}", "latent cache", shares, len(there))
+
+    def _losses_of(self, pictures: Pictures) -> Losses:
+        return Losses(
+            1.0 - measures.attribute_accuracy(pictures),
+            measures.distances(pictures, self._base.full),
+            measures.energy_kernel(pictures, self._base.reference),
+        )
+
+    def _calls(self, method: Method) -> Floats:
+        """Denoiser calls of every request of the trace; block-cached ones as full calls."""
+        base = self._base
+        steps = np.array([executed_steps(method, d) for d in base.decisions], dtype=np.float64)
+        if method.preset is None:
+            return steps
+        # What block caching leaves to compute is known of the sample: a share of its own for runs
+        # from noise and for resumed ones, which have no warm-up left.
+        resumed = np.array([0 < s < method.steps for s in steps])
+        shares = [self._computed_share(method, resumed=kind) for kind in (False, True)]
+        shared: Floats = steps * np.where(resumed, shares[1], shares[0])
+        return shared
+
+    def _computed_share(self, method: Method, *, resumed: bool) -> float:
+        records = self._base.pictures[method.name].records
+        chosen = [r for r in records if (r.executed_steps < method.steps) == resumed]
+        ran = sum(record.executed_steps for record in chosen or records)
+        return sum(record.full_calls for record in chosen or records) / ran
+
+    def _cost(self, method: Method) -> Iterator[QualityFigure]:
+        calls = self._calls(method)
+        draws = measures.weighted_mean(calls, self._weights)
+        yield self._figure("mean_steps", method.name, draws, len(calls), calls)
+
+    def _quality(self, method: Method) -> Iterator[QualityFigure]:
+        pictures, n = self._base.pictures[method.name], len(self._base.sample)
+        under, full = self._under[method.name], self._under[plain(self._base.steps).name]
+        right = measures.everything_right(pictures)
+        yield self._figure("attribute_accuracy", method.name, 1.0 - under["attributes"], n)
+        gap = full["attributes"] - under["attributes"]
+        yield self._figure("attribute_accuracy_less_full", method.name, gap, n)
+        everything = measures.weighted_mean(right, self._sample_weights)
+        yield self._figure("everything_right", method.name, everything, n)
+        single = self._losses[method.name].distance
+        yield self._figure("distance_to_full_run", method.name, under["distance"], n, single)
+        yield self._figure("energy_distance", method.name, under["energy"], n)
+
+    def _gain(self, method: Method) -> Iterator[QualityFigure]:
+        n = len(self._base.sample)
+        equal = {loss: self._equal_steps(method, loss) for loss in ("energy", "attributes")}
+        for loss, draws in equal.items():
+            yield self._figure(f"equal_steps_by_{loss}", method.name, draws, n)
+        if method.reuse is not Reuse.LATENT:
+            # A resumed run is another picture by design; the others mean to give the full run's.
+            equal_draws = self._equal_steps(method, "distance")
+            yield self._figure("equal_steps_by_distance", method.name, equal_draws, n)
+        worth = equal["energy"]
+        if self._loses_attributes(method):
+            worth = np.minimum(worth, equal["attributes"])
+        mean = measures.weighted_mean(self._calls(method), self._weights)
+        yield self._figure("equal_quality_gain", method.name, worth / mean, n)
+        if method.reuse is Reuse.LATENT:
+            exact = Method("exact cache", self._base.steps, Reuse.EXACT)
+            asked = measures.weighted_mean(self._calls(exact), self._weights) / exact.steps
+            gain = worth * asked / mean
+            yield self._figure("equal_quality_gain_over_exact_cache", method.name, gain, n)
+
+    def _loses_attributes(self, method: Method) -> bool:
+        """Whether a method has measurably fewer attributes right than the full run."""
+        full = self._under[plain(self._base.steps).name]["attributes"]
+        gap = self._under[method.name]["attributes"] - full
+        return interval_of(gap[1:])[0] > 0.0
+
+    def _equal_steps(self, method: Method, loss: str) -> Floats:
+        """Plain steps of equal quality under each row of weights."""
+        grid = self._base.grid
+        curves = np.stack([self._under[plain(steps).name][loss] for steps in grid], axis=1)
+        own = self._under[method.name][loss]
+        return np.array(
+            [
+                steps_of_equal_loss(grid, curve, value)
+                for curve, value in zip(curves, own, strict=True)
+            ]
+        )
+
+    def _figure(
+        self,
+        figure: str,
+        method: str,
+        draws: Floats,
+        n: int,
+        single: Floats | None = None,
+    ) -> QualityFigure:
+        """A figure from its values under all weights, the first of which is the trace itself."""
+        p50, p99 = (None, None) if single is None else quantiles_of(single)
+        return QualityFigure(
+            figure, method, self._base.steps, float(draws[0]), interval_of(draws[1:]), p50, p99, n
+        )

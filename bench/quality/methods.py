@@ -1,0 +1,101 @@
+"""The ways of serving the trace that are compared, and the picture each gives a request."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from quality.decisions import Decision
+from quality.pictures import Run
+from quality.trace import CaptionRequest
+from skipstone_shared.denoise_runs import ResumeKind
+from skipstone_shared.generation import BlockCachePreset
+from skipstone_shared.orchestration import HitTier
+
+MOST_STEPS: Final = 50
+GRID: Final = (*range(4, 13), 14, 16, 18, 20, 25, 30, 35, 40, 45, 50)
+"""Plain numbers of steps that are measured, dense where quality still moves."""
+
+REFERENCE_STEPS: Final = 100
+PRESETS: Final = (BlockCachePreset.BALANCED, BlockCachePreset.FAST)
+
+
+class Reuse(Enum):
+    """What is reused between requests."""
+
+    NONE = "none"
+    EXACT = "exact"
+    LATENT = "latent"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Method:
+    """One way of serving.
+
+    Attributes:
+        name: As printed.
+        steps: N of its runs.
+        reuse: Between requests.
+        preset: Block caching inside requests.
+    """
+
+    name: str
+    steps: int
+    reuse: Reuse = Reuse.NONE
+    preset: BlockCachePreset | None = None
+
+
+def plain(steps: int) -> Method:
+    """Every request runs in full, with that many steps."""
+    return Method(f"{steps} plain steps", steps)
+
+
+def compared(steps: int) -> list[Method]:
+    """All methods beside the plain ones whose runs have `steps` steps."""
+    methods = [Method(f"block cache {preset.value}", steps, preset=preset) for preset in PRESETS]
+    for reuse in (Reuse.EXACT, Reuse.LATENT):
+        methods.append(Method(f"{reuse.value} cache", steps, reuse))
+        methods += [
+            Method(f"{reuse.value} + block cache {preset.value}", steps, reuse, preset)
+            for preset in PRESETS
+        ]
+    return methods
+
+
+def run_of(
+    method: Method,
+    index: int,
+    requests: Sequence[CaptionRequest],
+    decisions: Sequence[Decision],
+) -> Run:
+    """The run whose picture a request gets under a method; of an exact hit the earlier run."""
+    request = requests[index]
+    full = Run(request.caption, request.seed, method.steps, method.preset)
+    decision = decisions[index] if method.reuse is Reuse.LATENT else None
+    if decision is None or decision.donor is None:
+        # What only the exact tier reuses is the picture of the same run.
+        return full
+    if decision.tier == HitTier.EXACT.value:
+        return run_of(method, decision.donor, requests, decisions)
+    donor = requests[decision.donor]
+    return dataclasses.replace(
+        full,
+        donor=Run(donor.caption, donor.seed, method.steps, method.preset),
+        skip_steps=decision.skip_steps,
+        kind=ResumeKind(decision.kind),
+    )
+
+
+def executed_steps(method: Method, decision: Decision) -> int:
+    """Steps that a request runs under a method."""
+    exact = decision.tier == HitTier.EXACT.value
+    if method.reuse is Reuse.NONE or (method.reuse is Reuse.EXACT and not exact):
+        return method.steps
+    return method.steps - decision.skip_steps
+
+
+def reference_run(request: CaptionRequest) -> Run:
+    """A converged run of the same caption from other noise."""
+    return Run(request.caption, 2**31 + request.index, REFERENCE_STEPS)

@@ -1,0 +1,132 @@
+"""Writes the measured parts of docs/benchmarks.md, section "What reuse saves", and its plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from quality.figures import Figures, QualityFigure, read_figures
+from quality.methods import GRID, Method, Reuse, compared, plain
+from quality.plots import draw_curves
+from quality.session import QUALITY_FIGURES, TRACE_FIGURES
+
+PAGE: Final = Path("docs/benchmarks.md")
+PLOT: Final = Path("docs/images/reuse-curves.png")
+_TIERS: Final = ("exact", "approximate", "miss")
+
+
+def write_page(folder: Path) -> None:
+    """Fills in what the two benchmarks measured last.
+
+    Args:
+        folder: Where they keep their figures.
+    """
+    trace = Figures(read_figures(folder / TRACE_FIGURES))
+    quality = Figures(read_figures(folder / QUALITY_FIGURES))
+    draw_curves(PLOT, trace)
+    replace_part("reuse-gains", "\n\n".join(gain_table(trace, base) for base in trace.bases))
+    replace_part("reuse-quality", "\n\n".join(quality_table(trace, b) for b in trace.bases))
+    replace_part("reuse-steps", curve_table(quality))
+    replace_part("reuse-seeds", seed_table(quality, trace.bases))
+
+
+def gain_table(figures: Figures, base: int) -> str:
+    """Cost and gain of every method of a base, as Markdown."""
+    lines = [
+        f"**N = {base}**, {_shares(figures, base)}, pictures of "
+        f"{figures.of('energy_distance', 'latent cache', base).n} requests:",
+        "",
+        "| method | mean steps | plain steps of equal quality | gain |",
+        "|---|---|---|---|",
+    ]
+    for method in compared(base):
+        mean = figures.text("mean_steps", method.name, base, ".1f")
+        worth = _worth(figures, method, base)
+        gain = figures.text("equal_quality_gain", method.name, base)
+        lines.append(f"| {method.name} | {mean} | {worth} | **{gain}** |")
+    return "\n".join(lines)
+
+
+def _worth(figures: Figures, method: Method, base: int) -> str:
+    by_energy = figures.text("equal_steps_by_energy", method.name, base, ".1f")
+    if method.reuse is Reuse.LATENT:
+        return by_energy
+    by_distance = figures.of("equal_steps_by_distance", method.name, base).value
+    return f"{by_energy}; by the own full run {by_distance:.1f}"
+
+
+def _shares(figures: Figures, base: int) -> str:
+    shares = [
+        f"{100 * figures.of(f'tier_share_{tier}', 'latent cache', base).value:.1f} % {tier}"
+        for tier in _TIERS
+    ]
+    return ", ".join(shares)
+
+
+def quality_table(figures: Figures, base: int) -> str:
+    """Quality of every method of a base, as Markdown."""
+    lines = [
+        f"**N = {base}**",
+        "",
+        "| method | attributes right | less than the full run | everything right | "
+        "distance to own full run | energy distance |",
+        "|---|---|---|---|---|---|",
+    ]
+    fewer = [plain(steps) for steps in GRID if 0.4 * base <= steps <= base]
+    for method in (*fewer, *compared(base)):
+        cells = [
+            f"{100 * figures.of('attribute_accuracy', method.name, base).value:.1f} %",
+            _points(figures.of("attribute_accuracy_less_full", method.name, base)),
+            f"{100 * figures.of('everything_right', method.name, base).value:.1f} %",
+            f"{figures.of('distance_to_full_run', method.name, base).value:.2f}",
+            figures.text("energy_distance", method.name, base, ".4f"),
+        ]
+        lines.append(f"| {method.name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _points(figure: QualityFigure) -> str:
+    low, high = figure.interval or (figure.value, figure.value)
+    return f"{100 * figure.value:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
+
+
+def curve_table(figures: Figures) -> str:
+    """Quality of plain runs by steps, as Markdown."""
+    found = figures.of("knee_steps", "plain", GRID[-1])
+    lines = [
+        f"The knee is at **{found.value:.0f} steps** ({found.n} requests).",
+        "",
+        "| steps | energy distance | attributes right | distance to the run with 50 steps |",
+        "|---|---|---|---|",
+    ]
+    for steps in GRID:
+        name = plain(steps).name
+        accuracy = 100 * figures.of("attribute_accuracy", name, steps).value
+        distance = figures.of("distance_to_50_steps", name, steps).value
+        energy = figures.text("energy_distance", name, steps, ".4f")
+        lines.append(f"| {steps} | {energy} | {accuracy:.1f} % | {distance:.2f} |")
+    return "\n".join(lines)
+
+
+def seed_table(figures: Figures, bases: Sequence[int]) -> str:
+    """Seed diversity per base, as Markdown."""
+    lines = [
+        "| N | steps skipped for the same prompt | spread over that of full runs | captions |",
+        "|---|---|---|---|",
+    ]
+    for base in bases:
+        skipped = 100 * figures.of("same_prompt_skipped_share", "latent cache", base).value
+        found = figures.of("seed_diversity", "latent cache", base)
+        spread = figures.text("seed_diversity", "latent cache", base, ".3f")
+        lines.append(f"| {base} | {skipped:.0f} % | {spread} | {found.n} |")
+    return "\n".join(lines)
+
+
+def replace_part(name: str, part: str) -> None:
+    """Replaces the text between two markers of the page."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = PAGE.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    assert after, f"{PAGE} has no part {name}"
+    PAGE.write_text(f"{before}{begin}\n{part}\n{end}{after}")
