@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import IndexEntry, Vector, VectorEntry
-from skipstone_shared.latents import NAMESPACE_PATTERN, checked_entry_id
+from skipstone_shared.latents import NAMESPACE_PATTERN, LatentRef, checked_entry_id
+from skipstone_shared.snapshot_rules import checked_spec
 from skipstone_vector_index.vector_form import VectorForm
 
 MAX_BATCH_SIZE = 1000
@@ -19,6 +21,8 @@ MAX_LABEL_BYTES = 256
 
 _INT64 = range(-(2**63), 2**63)
 _INT32 = range(2**31)
+_YEAR_10000 = 253_402_300_800
+"""In seconds since the epoch; a `google.protobuf.Timestamp` ends there."""
 
 
 def checked_compatibility_key(key: str) -> str:
@@ -76,19 +80,29 @@ def checked_entry(
         )
     if info.depth not in _INT32:
         raise InvalidArgument(f"depth is {info.depth}", field="depth", allowed="0 to 2**31-1")
-    if not 0 <= info.create_time < math.inf:
+    if not 0 <= info.create_time < _YEAR_10000:
         raise InvalidArgument(
-            f"create_time is {info.create_time}", field="create_time", allowed="finite, 0 and up"
+            f"create_time is {info.create_time}",
+            field="create_time",
+            allowed="seconds since the epoch, 0 up to the year 9999",
         )
-    steps = [ref.step_index for ref in info.snapshots]
-    if steps != sorted(set(steps)):
+    _check_snapshots(info.snapshots)
+    kept = form.stored(entry.vector, dimension)
+    return dataclasses.replace(info, labels=dict(info.labels)), kept
+
+
+def _check_snapshots(snapshots: Sequence[LatentRef]) -> None:
+    steps = [ref.step_index for ref in snapshots]
+    if steps != sorted(set(steps)) or min(steps, default=0) < 0:
         raise InvalidArgument(
             f"snapshots are at steps {steps[:8]}",
             field="snapshots",
-            allowed="each step_index once, ascending",
+            allowed="each step_index once, ascending, from 0",
         )
-    kept = form.stored(entry.vector, dimension)
-    return dataclasses.replace(info, labels=dict(info.labels)), kept
+    for ref in snapshots:
+        checked_entry_id(ref.entry_id)
+        if ref.spec is not None:
+            checked_spec(ref.spec)
 
 
 def _check_size(field: str, text: str, limit: int) -> None:

@@ -18,12 +18,15 @@ from skipstone_shared.index_entries import (
     IndexStats,
     LocatedEntry,
     NamespacePage,
+    PackedHit,
     SearchHit,
     Vector,
     VectorEntry,
 )
+from skipstone_shared.index_entry_messages import pack_entry
 from skipstone_shared.latents import checked_entry_id, checked_namespace
 from skipstone_vector_index import entry_rules
+from skipstone_vector_index.index import Search
 from skipstone_vector_index.paging import PageCursor, namespace_page
 from skipstone_vector_index.vector_form import MAX_DIMENSION, VectorForm
 
@@ -125,6 +128,20 @@ class FlatIndex:
             hits.sort(key=lambda hit: (-hit.similarity, hit.entry.entry_id))
             results.append(hits[:top_k])
         return results
+
+    def search_packed(self, search: Search) -> list[list[PackedHit]]:
+        """Finds what `search_entries` finds."""
+        found = self.search_entries(
+            search.namespace,
+            search.compatibility_key,
+            search.queries,
+            search.top_k,
+            search.min_similarity,
+            search.embedding_model_id,
+        )
+        return [
+            [PackedHit(pack_entry(hit.entry), hit.similarity) for hit in hits] for hits in found
+        ]
 
     def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
         """Returns one entry; see `VectorIndex`."""

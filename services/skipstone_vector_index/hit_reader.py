@@ -1,4 +1,4 @@
-"""From candidates to hits: reads entries from the log and compares them exactly."""
+"""From candidates to hits: reads records from the log and compares them exactly."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skipstone_shared.index_entries import SearchHit, Vector
+from skipstone_shared.index_entries import Vector
 from skipstone_vector_index.record_codec import Record
 from skipstone_vector_index.record_log import LogView
 from skipstone_vector_index.vector_form import VectorForm
+
+Found = tuple[Record, float]
+"""A hit and its similarity."""
 
 
 class HitReader:
@@ -40,12 +43,12 @@ class HitReader:
         self._min_similarity = -math.inf if min_similarity is None else min_similarity
         self._records: dict[int, Record | None] = {}
 
-    def best(self, query: Vector, labels: Sequence[int], top_k: int) -> list[SearchHit]:
+    def best(self, query: Vector, labels: Sequence[int], top_k: int) -> list[Found]:
         """Returns the best hits among candidates, in the order of the contract."""
         records = [record for label in labels if (record := self._read(label)) is not None]
         if not records:
             return []
-        rows = np.stack([record.vector for record in records])
+        rows = np.array([record.vector for record in records])
         similarities = self._form.similarities(rows, query)
         scored = [
             (-similarity, record.entry_id, record)
@@ -53,7 +56,7 @@ class HitReader:
             if similarity >= self._min_similarity
         ]
         scored.sort(key=lambda item: item[:2])
-        return [SearchHit(record.entry(), -negative) for negative, _, record in scored[:top_k]]
+        return [(record, -negative) for negative, _, record in scored[:top_k]]
 
     def _read(self, label: int) -> Record | None:
         if label not in self._records:

@@ -17,6 +17,7 @@ from skipstone_shared.index_entries import (
     IndexStats,
     LocatedEntry,
     NamespacePage,
+    PackedHit,
     SearchHit,
     Vector,
     VectorEntry,
@@ -28,16 +29,14 @@ from skipstone_vector_index.adaptive_vectors import AdaptiveOptions, AdaptiveVec
 from skipstone_vector_index.catalog import Catalog, Partition
 from skipstone_vector_index.graph_builder import GraphBuilder
 from skipstone_vector_index.graph_files import GraphFiles
-from skipstone_vector_index.hit_reader import HitReader
+from skipstone_vector_index.hit_reader import Found
+from skipstone_vector_index.index import Search
 from skipstone_vector_index.paging import PageCursor, namespace_page
 from skipstone_vector_index.record_codec import Record, make_record
 from skipstone_vector_index.record_log import Changes, Key, RecordLog
+from skipstone_vector_index.searcher import Searcher
 from skipstone_vector_index.start_up import fill_catalog
 from skipstone_vector_index.vector_form import MAX_DIMENSION, VectorForm
-
-_SPARE_CANDIDATES = 8
-"""Candidates beyond top_k: replaces those that a write removes between graph and log, and lets
-entries of equal similarity be ordered by id at the edge."""
 
 _MAX_PAGE_BYTES = 1 << 20
 """A page ends before this many bytes of entries, so that it fits in one 4 MiB message."""
@@ -77,6 +76,7 @@ class HnswIndex:
         self._clock = clock
         self._form = VectorForm(log.metric, half)
         self._catalog = Catalog(self._new_vectors, self._form.searchable)
+        self._searcher = Searcher(self._catalog, log, self._form)
         self._writing_lock = threading.Lock()
         self._closed = False
         self._builder = GraphBuilder()
@@ -98,7 +98,7 @@ class HnswIndex:
             statuses, accepted = self._accept(entries, _dimension(partition))
             if accepted:
                 if partition is None:
-                    dimension = len(next(iter(accepted.values()))[1])
+                    dimension = len(next(iter(accepted.values())).vector)
                     partition = Partition(
                         self._next_partition, namespace, compatibility_key, dimension
                     )
@@ -115,30 +115,21 @@ class HnswIndex:
         embedding_model_id: str = "",
     ) -> list[list[SearchHit]]:
         """Finds the closest entries; see `VectorIndex`."""
-        self._check_open()
-        namespace = checked_namespace(namespace)
-        entry_rules.checked_compatibility_key(compatibility_key)
-        entry_rules.check_count("queries", len(queries))
-        entry_rules.check_count("top_k", top_k, entry_rules.MAX_TOP_K)
-        entry_rules.check_min_similarity(min_similarity)
-        partition = self._catalog.find(namespace, compatibility_key)
-        compared = self._form.queries(queries, _dimension(partition))
-        if partition is None:
-            return [[] for _ in queries]
-        candidates: list[list[int]] = [[] for _ in queries]
-        for model_id, vectors in list(partition.vectors.items()):
-            if embedding_model_id in ("", model_id):
-                found = vectors.nearest(compared, top_k + _SPARE_CANDIDATES)
-                for mine, labels in zip(candidates, found, strict=True):
-                    mine.extend(labels.tolist())
-        with self._log.reading() as view:
-            reader = HitReader(
-                view, self._form, partition.number, embedding_model_id, min_similarity
-            )
-            return [
-                reader.best(query, labels, top_k)
-                for query, labels in zip(compared, candidates, strict=True)
-            ]
+        search = Search(
+            namespace, compatibility_key, queries, top_k, min_similarity, embedding_model_id
+        )
+        found = self._find(search)
+        return [
+            [SearchHit(record.entry(), similarity) for record, similarity in hits] for hits in found
+        ]
+
+    def search_packed(self, search: Search) -> list[list[PackedHit]]:
+        """Finds the closest entries; see `ServedIndex`."""
+        found = self._find(search)
+        return [
+            [PackedHit(record.packed_entry(), similarity) for record, similarity in hits]
+            for hits in found
+        ]
 
     def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
         """Returns one entry; see `VectorIndex`."""
@@ -177,7 +168,7 @@ class HnswIndex:
         with self._log.reading() as view:
             for key in view.keys(numbers, cursor.after, cursor.until):
                 record = view.get(key)
-                size_bytes += record.payload_size if record else 0
+                size_bytes += len(record.stored_entry) if record else 0
                 if len(entries) == page_size or (entries and size_bytes > _MAX_PAGE_BYTES):
                     return IndexPage(tuple(entries), cursor.token_after(last_label))
                 last_label = key[1]
@@ -254,6 +245,10 @@ class HnswIndex:
         self._builder.close()
         self._log.close()
 
+    def _find(self, search: Search) -> list[list[Found]]:
+        self._check_open()
+        return self._searcher.find(search)
+
     def _check_open(self) -> None:
         if self._closed:
             raise Unavailable("the index is closed")
@@ -266,35 +261,33 @@ class HnswIndex:
 
     def _accept(
         self, entries: Sequence[VectorEntry], dimension: int | None
-    ) -> tuple[list[SkipstoneError | None], dict[str, tuple[IndexEntry, Vector]]]:
-        """Returns the status of each entry, and those to store by id."""
+    ) -> tuple[list[SkipstoneError | None], dict[str, Record]]:
+        """Returns the status of each entry, and the records to store by id, without revisions."""
         statuses: list[SkipstoneError | None] = []
-        accepted: dict[str, tuple[IndexEntry, Vector]] = {}
+        accepted: dict[str, Record] = {}
         now = self._clock()
         for item in entries:
             try:
                 entry, vector = entry_rules.checked_entry(item, self._form, dimension)
+                if not entry.create_time:
+                    entry = dataclasses.replace(entry, create_time=now)
+                accepted[entry.entry_id] = make_record(entry, vector, 0, half=self._form.half)
             except InvalidArgument as error:
                 statuses.append(error)
                 continue
-            if not entry.create_time:
-                entry = dataclasses.replace(entry, create_time=now)
             dimension = len(vector)
-            accepted[entry.entry_id] = entry, vector
             statuses.append(None)
         return statuses, accepted
 
-    def _store(self, partition: Partition, accepted: Sequence[tuple[IndexEntry, Vector]]) -> None:
+    def _store(self, partition: Partition, accepted: Sequence[Record]) -> None:
         """Writes entries to the log and then to memory."""
         sequence = self._sequence
         put: dict[Key, Record] = {}
-        for entry, vector in accepted:
+        for record in accepted:
             sequence += 1
-            old = partition.places.get(entry.entry_id)
+            old = partition.places.get(record.entry_id)
             label = old.label if old else sequence
-            put[partition.number, label] = make_record(
-                entry, vector, sequence, half=self._form.half
-            )
+            put[partition.number, label] = dataclasses.replace(record, revision=sequence)
         names = (partition.namespace, partition.compatibility_key)
         new = {} if partition.places else {partition.number: names}
         self._log.write(Changes(sequence, put=put, add_partitions=new))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from skipstone_shared.index_entries import (
     IndexStats,
     LocatedEntry,
     NamespacePage,
+    PackedHit,
     SearchHit,
     Vector,
     VectorEntry,
@@ -158,4 +160,24 @@ class VectorIndex(Protocol):
 
     def close(self) -> None:
         """Releases files and threads. May be called twice."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """What `VectorIndex.search_entries` is asked; the fields are its arguments."""
+
+    namespace: str
+    compatibility_key: str
+    queries: Sequence[Vector]
+    top_k: int
+    min_similarity: float | None = None
+    embedding_model_id: str = ""
+
+
+class ServedIndex(VectorIndex, Protocol):
+    """An index that can be served: it also answers searches without unpacking entries."""
+
+    def search_packed(self, search: Search) -> list[list[PackedHit]]:
+        """Finds what `search_entries` finds."""
         ...

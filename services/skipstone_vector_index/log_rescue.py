@@ -80,8 +80,8 @@ def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int) -> tuple[int, int]
         names = environment.open_db(b"partitions")
         meta = environment.open_db(b"meta")
         with environment.begin(write=True) as txn:
-            for number, value in partitions.items():
-                txn.put(number.to_bytes(4, "big"), value, db=names)
+            for number, row in partitions.items():
+                txn.put(number.to_bytes(4, "big"), row, db=names)
             for key, value in damaged.rows("entries"):
                 if len(key) != _KEY.size or _KEY.unpack(key)[0] not in partitions:
                     lost += 1

@@ -4,26 +4,25 @@ All numbers are little-endian.
 
     offset  bytes
     0       8      XXH3-64 of everything after it
-    8       1      format version: 1, or 2 when the vector is float16
+    8       1      format version, 1 to 4
     9       1      reserved, 0
     10      2      length of the entry id
     12      4      length of the embedding model id
     16      4      elements of the vector
     20      4      reserved, 0
     24      8      revision: number of the last write of this entry
-    32             entry id, embedding model id, vector, then the rest as JSON
+    32             entry id, embedding model id, vector, entry
 
-A vector is float32, or float16 where the index was told to round, which takes half the bytes.
+The vector is float32 in versions 1 and 3 and float16, which takes half the bytes, in 2 and 4. New
+records are 3 or 4: the entry is packed as an answer carries it, so that a search passes it on
+without looking into it. In 1 and 2, of older releases, it is JSON (`json_entries.py`).
 
-A snapshot's reference is a list in the JSON, not an object: five of them in each of ten hits are
-most of the time of a search. What a start needs (id, model, revision, vector) can be read without
-parsing the JSON.
+What a start needs (id, model, revision, vector) can be read without unpacking the entry.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import struct
 from typing import Any
 
@@ -31,14 +30,22 @@ import numpy as np
 
 from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.index_entries import IndexEntry, Vector
-from skipstone_shared.latents import DType, LatentRef, TensorSpec, checksum
+from skipstone_shared.index_entry_messages import pack_entry, unpack_entry
+from skipstone_shared.latents import checksum
+from skipstone_vector_index.json_entries import entry_from_json
 
-_VECTOR_TYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<f4"), 2: np.dtype("<f2")}
+_VECTOR_TYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype("<f4"),
+    2: np.dtype("<f2"),
+    3: np.dtype("<f4"),
+    4: np.dtype("<f2"),
+}
 """Type of the vector by format version."""
+
+_JSON_VERSIONS = (1, 2)
 
 _CHECKSUM = struct.Struct("<Q")
 _HEADER = struct.Struct("<BxHII4xQ")
-_SPEC = [field.name for field in dataclasses.fields(LatentRef)].index("spec")
 _HEADER_END = _CHECKSUM.size + _HEADER.size
 
 Buffer = bytes | memoryview
@@ -46,63 +53,62 @@ Buffer = bytes | memoryview
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One record; the JSON part is parsed when `entry` is called.
+    """One record.
 
     Attributes:
         entry_id: Id of the entry.
         embedding_model_id: Model of the vector.
         revision: Number of the write that stored it.
-        vector: Vector as stored, float32 ``(dimension,)``.
-        payload: The rest of the entry as JSON.
-        half: Whether it is stored as float16; every element then is one.
+        vector: Vector as stored, float32 ``(dimension,)``, read-only; in the float16 versions every
+            element is a float16.
+        stored_entry: The entry as its version stores it.
+        version: Format version.
     """
 
     entry_id: str
     embedding_model_id: str
     revision: int
     vector: Vector
-    payload: bytes
-    half: bool = False
-
-    @property
-    def payload_size(self) -> int:
-        """Bytes of the entry without its vector, about what it takes in an answer."""
-        return len(self.entry_id) + len(self.embedding_model_id.encode()) + len(self.payload)
+    stored_entry: bytes
+    version: int
 
     def entry(self) -> IndexEntry:
         """Returns the entry."""
-        fields: dict[str, Any] = json.loads(self.payload)
-        return IndexEntry(
-            entry_id=self.entry_id,
-            embedding_model_id=self.embedding_model_id,
-            snapshots=tuple(_load_ref(item) for item in fields.pop("snapshots")),
-            **fields,
-        )
+        if self.version in _JSON_VERSIONS:
+            return entry_from_json(self.entry_id, self.embedding_model_id, self.stored_entry)
+        return unpack_entry(self.stored_entry)
+
+    def packed_entry(self) -> bytes:
+        """Returns the entry as `pack_entry` makes it."""
+        if self.version in _JSON_VERSIONS:
+            return pack_entry(self.entry())
+        return self.stored_entry
 
 
 def make_record(entry: IndexEntry, vector: Vector, revision: int, *, half: bool = False) -> Record:
-    """Returns the record of an entry; ``half`` as in `Record`."""
-    payload = {
-        "prompt": entry.prompt,
-        "seed": entry.seed,
-        "snapshots": [_dump_ref(ref) for ref in entry.snapshots],
-        "depth": entry.depth,
-        "create_time": entry.create_time,
-        "labels": dict(entry.labels),
-    }
-    text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
-    return Record(entry.entry_id, entry.embedding_model_id, revision, vector, text.encode(), half)
+    """Returns the record of an entry, with its vector as float16 if ``half``.
+
+    Raises:
+        InvalidArgument: A value of the entry cannot be stored.
+    """
+    return Record(
+        entry.entry_id,
+        entry.embedding_model_id,
+        revision,
+        vector,
+        pack_entry(entry),
+        4 if half else 3,
+    )
 
 
 def encode_record(record: Record) -> bytes:
     """Returns the bytes of a record."""
     entry_id, model_id = record.entry_id.encode(), record.embedding_model_id.encode()
-    version = 2 if record.half else 1
     header = _HEADER.pack(
-        version, len(entry_id), len(model_id), len(record.vector), record.revision
+        record.version, len(entry_id), len(model_id), len(record.vector), record.revision
     )
-    vector = np.ascontiguousarray(record.vector, _VECTOR_TYPES[version]).tobytes()
-    body = b"".join((header, entry_id, model_id, vector, record.payload))
+    vector = np.ascontiguousarray(record.vector, _VECTOR_TYPES[record.version]).tobytes()
+    body = b"".join((header, entry_id, model_id, vector, record.stored_entry))
     return _CHECKSUM.pack(checksum(body)) + body
 
 
@@ -118,29 +124,17 @@ def decode_record(data: Buffer) -> Record:
     version, id_size, model_size, dimension, revision = _HEADER.unpack_from(view, _CHECKSUM.size)
     vector_type = _VECTOR_TYPES.get(version)
     if vector_type is None:
-        raise DataCorrupt(f"a record has format version {version}, known are 1 and 2")
+        known = f"{min(_VECTOR_TYPES)} to {max(_VECTOR_TYPES)}"
+        raise DataCorrupt(f"a record has format version {version}, known are {known}")
     id_end = _HEADER_END + id_size
     model_end = id_end + model_size
     vector_end = model_end + vector_type.itemsize * dimension
+    vector = np.frombuffer(bytes(view[model_end:vector_end]), vector_type)
     return Record(
-        entry_id=str(view[_HEADER_END:id_end], "utf-8"),
-        embedding_model_id=str(view[id_end:model_end], "utf-8"),
-        revision=revision,
-        vector=np.frombuffer(view[model_end:vector_end], vector_type).astype(np.float32),
-        payload=bytes(view[vector_end:]),
-        half=version == 2,
+        str(view[_HEADER_END:id_end], "utf-8"),
+        str(view[id_end:model_end], "utf-8"),
+        revision,
+        vector.astype(np.float32, copy=False),
+        bytes(view[vector_end:]),
+        version,
     )
-
-
-def _dump_ref(ref: LatentRef) -> list[Any]:
-    """Returns the fields in their order; a field added later goes to the end, with a default."""
-    fields = [getattr(ref, field.name) for field in dataclasses.fields(ref)]
-    fields[_SPEC] = ref.spec and [ref.spec.dtype.value, *ref.spec.shape]
-    return fields
-
-
-def _load_ref(fields: list[Any]) -> LatentRef:
-    spec = fields[_SPEC]
-    if spec is not None:
-        fields[_SPEC] = TensorSpec(DType(spec[0]), tuple(spec[1:]))
-    return LatentRef(*fields)

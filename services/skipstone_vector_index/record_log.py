@@ -4,7 +4,8 @@ Databases of the environment, keys big-endian so that they sort:
 
     entries     (partition number u32, label u64) -> record (`record_codec.py`)
     partitions  partition number u32 -> its names (`partition_codec.py`)
-    meta        "format" -> 1, "sequence" -> number of the last write, u64,
+    meta        "format" -> 2, or 1 before there were records of versions 3 and 4,
+                "sequence" -> number of the last write, u64,
                 "id" -> 16 hexadecimal digits drawn when the log was made,
                 "metric" -> how its vectors are compared; cosine where it is missing
 
@@ -41,7 +42,11 @@ from skipstone_vector_index.partition_codec import Names, decode_partition, enco
 from skipstone_vector_index.record_codec import Record, decode_record, encode_record
 from skipstone_vector_index.vector_form import Metric
 
-LOG_FORMAT = 1
+LOG_FORMAT = 2
+"""What is opened becomes this format: a program of format 1 would take newer records for damaged
+ones and remove them."""
+
+_READ_FORMATS = (1, LOG_FORMAT)
 _KEY = struct.Struct(">IQ")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
@@ -127,13 +132,12 @@ class RecordLog:
         self._meta = self._env.open_db(b"meta")
         with self._env.begin(write=True) as txn:
             found = txn.get(b"format", db=self._meta)
-            if found is None:
-                txn.put(b"format", _U32.pack(LOG_FORMAT), db=self._meta)
-            elif _U32.unpack(found)[0] != LOG_FORMAT:
+            if found is not None and _U32.unpack(found)[0] not in _READ_FORMATS:
                 raise FailedPrecondition(
-                    f"{self._path} has format {_U32.unpack(found)[0]}, this version reads "
-                    f"{LOG_FORMAT}; export it with the version that wrote it"
+                    f"{self._path} has format {_U32.unpack(found)[0]}, this version reads up to "
+                    f"{LOG_FORMAT}; open it with the version that wrote it"
                 )
+            txn.put(b"format", _U32.pack(LOG_FORMAT), db=self._meta)
             self._settle_metric(txn)
             if txn.get(b"id", db=self._meta) is None:
                 txn.put(b"id", secrets.token_hex(8).encode(), db=self._meta)

@@ -15,18 +15,18 @@ from skipstone_shared.grpc_errors import to_status
 from skipstone_shared.grpc_server import Mounted
 from skipstone_shared.index_entries import VectorEntry
 from skipstone_shared.index_entry_messages import (
-    hits_to_message,
     index_capabilities_to_message,
     index_page_to_message,
     index_stats_to_message,
     located_entry_to_message,
     namespace_page_to_message,
+    packed_hits_to_message,
     vector_entry_from_message,
 )
 from skipstone_shared.latents import checked_entry_id, checked_namespace
 from skipstone_shared.tensor_messages import vector_from_bytes
 from skipstone_vector_index.entry_rules import check_count, checked_compatibility_key
-from skipstone_vector_index.index import VectorIndex
+from skipstone_vector_index.index import Search, ServedIndex
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["VectorIndex"].full_name
 DEFAULT_PAGE_SIZE = 100
@@ -38,7 +38,7 @@ _MAX_ANSWER_BYTES = 4_000_000
 """A little under the 4 MiB that a gRPC client receives by default, framing included."""
 
 
-def mount(index: VectorIndex) -> Mounted:
+def mount(index: ServedIndex) -> Mounted:
     """Returns what the server needs to serve an index; the index is closed with the server."""
     servicer = VectorIndexServicer(index)
     return Mounted(
@@ -53,7 +53,7 @@ def mount(index: VectorIndex) -> Mounted:
 class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
     """Answers rpcs from an index. Errors leave as exceptions; the interceptor encodes them."""
 
-    def __init__(self, index: VectorIndex) -> None:
+    def __init__(self, index: ServedIndex) -> None:
         """Creates the servicer.
 
         Args:
@@ -81,7 +81,7 @@ class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
     def SearchEntries(  # noqa: D102, N802
         self, request: pb.SearchEntriesRequest, context: grpc.ServicerContext
     ) -> pb.SearchEntriesResponse:
-        found = self._index.search_entries(
+        search = Search(
             request.namespace,
             request.compatibility_key,
             [vector_from_bytes(query) for query in request.queries],
@@ -89,8 +89,8 @@ class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
             request.min_similarity if request.HasField("min_similarity") else None,
             request.embedding_model_id,
         )
-        answer = pb.SearchEntriesResponse(results=map(hits_to_message, found))
-        return _fitting(answer)
+        found = self._index.search_packed(search)
+        return _fitting(pb.SearchEntriesResponse(results=map(packed_hits_to_message, found)))
 
     def GetEntry(  # noqa: D102, N802
         self, request: pb.GetEntryRequest, context: grpc.ServicerContext

@@ -74,7 +74,7 @@ class VectorForm:
         for index, query in enumerate(queries):
             checked.append(self._checked(query, f"queries[{index}]", dimension))
             dimension = checked[-1].size
-        return np.stack(checked)
+        return np.array(checked)
 
     def searchable(self, rows: Matrix) -> Matrix:
         """Returns stored vectors ``(n, dimension)`` so that their inner product is the similarity.
@@ -94,12 +94,12 @@ class VectorForm:
         place.
         """
         wide, other = rows.astype(np.float64), query.astype(np.float64)
-        exact = wide @ other
+        exact: npt.NDArray[np.float64] = wide @ other
         if self.metric is Metric.COSINE:
             # A unit vector in float32 is a little off norm 1; without this a vector is not its own
             # equal.
-            exact /= np.linalg.norm(wide, axis=1) * np.linalg.norm(other)
-            exact = np.clip(exact, -1.0, 1.0)
+            exact /= np.sqrt(np.einsum("ij,ij->i", wide, wide) * (other @ other))
+            exact = exact.clip(-1.0, 1.0)
         rounded: list[float] = exact.astype(np.float32).tolist()
         return rounded
 

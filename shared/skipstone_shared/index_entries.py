@@ -59,6 +59,19 @@ class SearchHit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PackedHit:
+    """One entry found, for who only passes it on.
+
+    Attributes:
+        packed: The entry, as ``index_entry_messages.pack_entry`` made it.
+        similarity: Its similarity.
+    """
+
+    packed: bytes
+    similarity: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LocatedEntry:
     """An entry with the compatibility key of its partition."""
 

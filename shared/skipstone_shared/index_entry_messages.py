@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from skipstone.vector_index.v1 import vector_index_pb2
 from skipstone_shared.index_entries import (
     IndexCapabilities,
@@ -10,6 +12,7 @@ from skipstone_shared.index_entries import (
     IndexStats,
     LocatedEntry,
     NamespacePage,
+    PackedHit,
     SearchHit,
     VectorEntry,
 )
@@ -55,6 +58,20 @@ def index_entry_from_message(message: vector_index_pb2.IndexEntry) -> IndexEntry
     )
 
 
+def pack_entry(entry: IndexEntry) -> bytes:
+    """An entry as bytes that can be stored and sent without being looked into.
+
+    Raises:
+        InvalidArgument: a value that does not fit in its field.
+    """
+    return index_entry_to_message(entry).SerializeToString()
+
+
+def unpack_entry(packed: bytes) -> IndexEntry:
+    """The entry that `pack_entry` packed."""
+    return index_entry_from_message(vector_index_pb2.IndexEntry.FromString(packed))
+
+
 def vector_entry_to_message(entry: VectorEntry) -> vector_index_pb2.VectorEntry:
     """The message of an entry with its vector."""
     return new_message(
@@ -73,16 +90,12 @@ def vector_entry_from_message(message: vector_index_pb2.VectorEntry) -> VectorEn
     return VectorEntry(index_entry_from_message(message.entry), vector_from_bytes(message.vector))
 
 
-def hits_to_message(hits: list[SearchHit]) -> vector_index_pb2.SearchResult:
+def packed_hits_to_message(hits: Iterable[PackedHit]) -> vector_index_pb2.SearchResult:
     """The message of the hits of one query."""
-    return vector_index_pb2.SearchResult(
-        hits=[
-            vector_index_pb2.SearchHit(
-                entry=index_entry_to_message(hit.entry), similarity=hit.similarity
-            )
-            for hit in hits
-        ]
-    )
+    result = vector_index_pb2.SearchResult()
+    for hit in hits:
+        result.hits.add(similarity=hit.similarity).entry.ParseFromString(hit.packed)
+    return result
 
 
 def hits_from_message(message: vector_index_pb2.SearchResult) -> list[SearchHit]:

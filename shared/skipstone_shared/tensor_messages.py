@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,13 @@ def spec_from_message(message: latent_pb2.TensorSpec) -> TensorSpec:
     Raises:
         InvalidArgument: unknown element type, a dimension below 1, or too many dimensions.
     """
+    return _spec_of(message.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _spec_of(serialized: bytes) -> TensorSpec:
+    """Remembered, since a deployment has few specs and an answer of a search tells fifty."""
+    message = latent_pb2.TensorSpec.FromString(serialized)
     return checked_spec(TensorSpec(dtype_from_message(message.dtype), tuple(message.shape)))
 
 

@@ -27,6 +27,7 @@ from skipstone_vector_index.server import mount
 KEY = "a1" * 16
 NOW = 1_700_000_000.0
 DISK_BYTES = 1 << 28
+NO_SPEC = TensorSpec(DType.FLOAT16, (4, 0))
 
 
 def clock() -> float:
@@ -242,9 +243,15 @@ def test_of_one_id_twice_in_a_call_the_last_wins(index: VectorIndex) -> None:
         (entry("bad", vec(1, 2), labels={str(i): "" for i in range(17)}), "labels"),
         (entry("bad", vec(1, 2), labels={"a": "é" * 129}), "labels"),
         (entry("bad", vec(1, 2), depth=-1), "depth"),
+        (entry("bad", vec(1, 2), create_time=1e12), "create_time"),
         (
             entry("bad", vec(1, 2), snapshots=(LatentRef("", "e", 2), LatentRef("", "e", 1))),
             "snapshots",
+        ),
+        (entry("bad", vec(1, 2), snapshots=(LatentRef("", "no/id", 1),)), "entry_id"),
+        (
+            entry("bad", vec(1, 2), snapshots=(LatentRef("", "e", 1, spec=NO_SPEC),)),
+            "shape",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

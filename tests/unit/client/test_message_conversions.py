@@ -54,6 +54,7 @@ from skipstone_shared.index_entries import (
     IndexPage,
     IndexStats,
     LocatedEntry,
+    PackedHit,
     SearchHit,
     VectorEntry,
 )
@@ -170,12 +171,18 @@ def stored_cases():
         yield event, m.eviction_to_message, m.eviction_from_message
 
 
+def packed_to_message(hits):
+    m = index_entry_messages
+    packed = [PackedHit(m.pack_entry(hit.entry), hit.similarity) for hit in hits]
+    return m.packed_hits_to_message(packed)
+
+
 def index_cases():
     m = index_entry_messages
     yield INDEX_ENTRY, m.index_entry_to_message, m.index_entry_from_message
     yield IndexEntry("e-2"), m.index_entry_to_message, m.index_entry_from_message
     yield IndexPage((INDEX_ENTRY,), "t"), m.index_page_to_message, m.index_page_from_message
-    yield [SearchHit(INDEX_ENTRY, -0.5)], m.hits_to_message, m.hits_from_message
+    yield [SearchHit(INDEX_ENTRY, -0.5)], packed_to_message, m.hits_from_message
     located = LocatedEntry(INDEX_ENTRY, KEY)
     yield located, m.located_entry_to_message, m.located_entry_from_message
     yield IndexStats(1, 2, 3, 4), m.index_stats_to_message, m.index_stats_from_message

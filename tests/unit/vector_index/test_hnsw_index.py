@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pytest
 
 from skipstone_shared.errors import InvalidArgument, QuotaExceeded, Unavailable
-from skipstone_shared.index_entries import IndexEntry, VectorEntry
+from skipstone_shared.index_entries import IndexEntry, SearchHit, VectorEntry
+from skipstone_shared.index_entry_messages import unpack_entry
+from skipstone_shared.latents import LatentRef
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.hnsw_index import HnswIndex
-from skipstone_vector_index.index import VectorIndex
+from skipstone_vector_index.index import Search, VectorIndex
 from skipstone_vector_index.record_log import RecordLog
 
 KEY = "key"
@@ -278,3 +280,33 @@ def test_dimension_is_that_of_the_first_good_entry(open_index: Open) -> None:
     assert isinstance(other, InvalidArgument)
     assert other.allowed is not None
     assert other.allowed.startswith("2")
+
+
+def test_an_entry_that_no_message_carries_is_refused_alone(open_index: Open) -> None:
+    index = open_index()
+    ref = LatentRef("default", "bad", 0, xxh3_64=-1)
+    bad, good = index.upsert_entries(
+        "",
+        KEY,
+        [
+            VectorEntry(IndexEntry("bad", snapshots=(ref,)), np.ones(2, np.float32)),
+            VectorEntry(IndexEntry("good"), np.ones(2, np.float32)),
+        ],
+    )
+    assert good is None
+    assert isinstance(bad, InvalidArgument)
+    assert bad.field == "xxh3_64"
+
+
+@pytest.mark.parametrize("exact", [0, 1000])
+def test_packed_hits_are_those_of_a_search(open_index: Open, exact: int) -> None:
+    index = open_index(exact=exact)
+    vectors = clustered(40, 8)
+    fill(index, vectors)
+    index.wait_for_builds()
+    packed = index.search_packed(Search("", KEY, list(vectors[:3]), 5, 0.5))
+    plain = index.search_entries("", KEY, list(vectors[:3]), 5, 0.5)
+    assert [
+        [SearchHit(unpack_entry(hit.packed), hit.similarity) for hit in hits] for hits in packed
+    ] == plain
+    assert all(plain)

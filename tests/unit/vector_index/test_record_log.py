@@ -139,7 +139,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     with env.begin(write=True, db=env.open_db(b"meta")) as txn:
         txn.put(b"format", (7).to_bytes(4, "big"))
     env.close()
-    with pytest.raises(FailedPrecondition, match="has format 7, this version reads 1"):
+    with pytest.raises(FailedPrecondition, match="has format 7, this version reads up to 2"):
         open_log(tmp_path)
 
 
