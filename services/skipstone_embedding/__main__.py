@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 
 from skipstone_embedding.config import EmbeddingSettings
-from skipstone_embedding.loading import load_encoder
+from skipstone_embedding.loading import load_encoder, load_reranker
 from skipstone_embedding.server import mount
 from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
 
 
 def build(settings: EmbeddingSettings) -> Mounted:
-    """Loads the model of the settings.
+    """Loads the models of the settings.
 
     Raises:
-        FailedPrecondition: The model or the device cannot be used.
+        FailedPrecondition: A model or the device cannot be used.
     """
+    reranker = load_reranker(settings)
     encoder = load_encoder(settings)
-    return mount(encoder, on_stop=[encoder.close])
+    return mount(encoder, reranker, on_stop=[encoder.close])
 
 
 def main() -> int:

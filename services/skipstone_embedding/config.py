@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from skipstone_embedding.model_files import MINILM
+from skipstone_embedding.model_files import BUNDLED_GATE, MINILM
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.ports import DEFAULT_PORTS
 
@@ -54,6 +54,16 @@ class EmbeddingSettings(ServiceSettings):
 
     max_queue_size: int = Field(default=1024, ge=1)
     """Inputs that may wait; more are refused with RESOURCE_EXHAUSTED."""
+
+    reranker: str = Field(default=BUNDLED_GATE, min_length=1)
+    """What scores candidates: bundled (comes with Skipstone), none, a directory, or a Hugging Face
+    id: Qwen3-VL-Reranker, or any cross-encoder with one or two labels."""
+
+    reranker_revision: str = ""
+    """Branch, tag or commit of a reranker's Hugging Face id; empty for its main branch."""
+
+    reranker_instruction: str = ""
+    """What Qwen3-VL-Reranker is told to judge; empty: whether it would be the same picture."""
 
     num_threads: int = Field(default=1, ge=1, le=256)
     """CPU threads of the model. One is best when services share a machine."""

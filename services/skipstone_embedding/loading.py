@@ -1,11 +1,19 @@
-"""Settings -> encoder."""
+"""Settings -> encoder and reranker."""
 
 from __future__ import annotations
 
 from skipstone_embedding.batching import BatchingEncoder
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.encoder import Encoder
-from skipstone_embedding.model_files import MINILM, find_minilm, find_model
+from skipstone_embedding.model_files import (
+    BUNDLED_GATE,
+    MINILM,
+    NO_RERANKER,
+    find_bundled_gate,
+    find_minilm,
+    find_model,
+)
+from skipstone_embedding.reranker import Reranker
 from skipstone_shared.embeddings import EmbeddingInput
 
 _WARM_UP = "a stone that skips over the water"
@@ -57,3 +65,33 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
         default_instruction=settings.default_instruction,
     )
     return load_minilm(options) if is_minilm else TransformersEncoder(files, options)
+
+
+def load_reranker(settings: EmbeddingSettings) -> Reranker | None:
+    """Loads the reranker of the settings; None when they want none.
+
+    Raises:
+        FailedPrecondition: The model or the device cannot be used.
+    """
+    if settings.reranker == NO_RERANKER:
+        return None
+    if settings.reranker == BUNDLED_GATE:
+        # Needs neither torch nor transformers.
+        from skipstone_embedding.gate.prompt_gate import PromptGate
+
+        return PromptGate(find_bundled_gate())
+    files = find_model(
+        settings.reranker,
+        revision=settings.reranker_revision,
+        allow_download=settings.allow_download,
+    )
+    from skipstone_embedding.cross_encoder import CrossEncoder
+    from skipstone_embedding.qwen3_vl import MODEL_TYPE, Qwen3VLReranker
+    from skipstone_embedding.reranker_inputs import RerankerOptions
+
+    options = RerankerOptions(
+        device=settings.device, dtype=settings.dtype, instruction=settings.reranker_instruction
+    )
+    if files.model_type() == MODEL_TYPE:
+        return Qwen3VLReranker(files, options)
+    return CrossEncoder(files, options)

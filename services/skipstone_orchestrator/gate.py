@@ -1,7 +1,7 @@
 """The gate behind the search: whether a candidate means the same, not only sounds the same.
 
 Cosine similarity only shortlists: swapped colours or places score 0.99. What scores candidates sits
-behind this Protocol, so that a reranker takes its place without a change elsewhere.
+behind this Protocol.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from skipstone_orchestrator.compatibility import same_prompt
+from skipstone_shared.embeddings import EmbeddingInput
 from skipstone_shared.index_entries import SearchHit
 
 
@@ -41,3 +43,50 @@ class SimilarityGate:
     ) -> Sequence[float] | None:
         """None, always."""
         return None
+
+
+class Reranker(Protocol):
+    """The part of the embedding service that compares texts."""
+
+    async def rerank(
+        self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], *, namespace: str = ""
+    ) -> list[float]:
+        """How well each candidate's meaning fits the query, 0 to 1, in order.
+
+        Raises `FailedPrecondition` where no reranker is configured.
+        """
+        ...
+
+
+class RerankGate:
+    """Asks the reranker of the embedding service.
+
+    A candidate whose prompt is not kept cannot be compared: it fits only the same prompt, which its
+    hash tells.
+    """
+
+    service = "embedding"
+
+    def __init__(self, reranker: Reranker) -> None:
+        """Creates the gate.
+
+        Args:
+            reranker: Client of the service; not owned.
+        """
+        self._reranker = reranker
+
+    async def score(
+        self, namespace: str, prompt: str, hits: Sequence[SearchHit]
+    ) -> Sequence[float] | None:
+        """The reranker's scores; see `Gate`."""
+        same = {i for i, hit in enumerate(hits) if same_prompt(hit.entry, prompt)}
+        asked = [i for i, hit in enumerate(hits) if hit.entry.prompt and i not in same]
+        scores = [1.0 if i in same else 0.0 for i in range(len(hits))]
+        if asked:
+            texts = [EmbeddingInput(text=hits[i].entry.prompt) for i in asked]
+            found = await self._reranker.rerank(
+                EmbeddingInput(text=prompt), texts, namespace=namespace
+            )
+            for i, score in zip(asked, found, strict=True):
+                scores[i] = score
+        return scores

@@ -1,0 +1,1 @@
+"""What the hit decision makes of pairs of prompts."""

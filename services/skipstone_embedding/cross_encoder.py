@@ -1,0 +1,104 @@
+"""Any sequence-classification cross-encoder of transformers as a reranker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch
+import transformers
+
+from skipstone_embedding.devices import find_device
+from skipstone_embedding.model_files import ModelFiles
+from skipstone_embedding.reranker_inputs import RerankerOptions, checked_pair, checked_scores
+from skipstone_shared.embeddings import EmbeddingInput
+from skipstone_shared.errors import FailedPrecondition
+
+MAX_CANDIDATES = 128
+
+_MAX_TOKENS = 512
+"""For models that name no limit of their own."""
+
+
+class CrossEncoder:
+    """A `Reranker` of texts around ``AutoModelForSequenceClassification``.
+
+    The model reads both texts as one pair. One logit is a score before its sigmoid; of two the
+    second says that the texts belong together. Instructions are passed over. Only safetensors are
+    read and no code that comes with a model is run.
+    """
+
+    max_candidates = MAX_CANDIDATES
+
+    def __init__(self, files: ModelFiles, options: RerankerOptions | None = None) -> None:
+        """Loads a model and scores a pair to see that it works.
+
+        Args:
+            files: The model.
+            options: Device and element type.
+
+        Raises:
+            FailedPrecondition: The model or the device cannot be used.
+        """
+        options = options or RerankerOptions()
+        self._device = find_device(options.device)
+        self._lock = threading.Lock()  # a fast tokenizer is changed while it is told how to pad
+        try:
+            self._load(files, options)
+            self.rerank(EmbeddingInput(text="fox"), [EmbeddingInput(text="fox")])
+        except FailedPrecondition:
+            raise
+        except Exception as error:  # whatever it is, the model cannot be used
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise FailedPrecondition(
+                f"reranker {files.name} in {files.directory} cannot be loaded: {first_line}"
+            ) from error
+        self.reranker_id = f"{files.name}/{files.digest()}/{options.dtype}"
+
+    def rerank(
+        self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""
+    ) -> list[float]:
+        """Scores candidates; see `Reranker`."""
+        prompt, texts = checked_pair(query, candidates)
+        with self._lock:
+            features = self._tokenizer(
+                [prompt] * len(texts),
+                texts,
+                padding=True,
+                truncation=True,
+                max_length=self._max_tokens,
+                return_tensors="pt",
+            )
+        with torch.inference_mode():
+            logits = self._model(**features.to(self._device)).logits.float()
+        if logits.shape[1] == 1:
+            scores = logits[:, 0].sigmoid()
+        else:
+            scores = logits.softmax(dim=1)[:, 1]
+        return checked_scores(scores.tolist())
+
+    def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
+        transformers.logging.disable_progress_bar()
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+            files.directory, local_files_only=True
+        )
+        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+            files.directory,
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=getattr(torch, options.dtype),
+            output_loading_info=True,
+        )
+        # transformers makes up missing weights at random, a whole classifier too, and only warns.
+        if info["missing_keys"] or info["mismatched_keys"]:
+            missing = ", ".join(sorted(info["missing_keys"])[:3])
+            raise ValueError(f"weights are missing or do not fit: {missing}")
+        if model.config.num_labels not in (1, 2):
+            raise ValueError(f"it has {model.config.num_labels} labels, a reranker has 1 or 2")
+        limits = (
+            self._tokenizer.model_max_length,
+            getattr(model.config, "max_position_embeddings", None),
+            _MAX_TOKENS,
+        )
+        self._max_tokens = min(limit for limit in limits if limit)
+        self._model = model.to(self._device).eval()

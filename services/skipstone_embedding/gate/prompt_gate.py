@@ -1,0 +1,78 @@
+"""The bundled gate as a reranker."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import xxhash
+
+from skipstone_embedding.gate.comparison import Comparison, compare
+from skipstone_embedding.gate.lexicon import Lexicon
+from skipstone_embedding.gate.parsing import parse
+from skipstone_embedding.gate.scenes import Scene
+from skipstone_embedding.gate.scorer import Scorer
+from skipstone_embedding.gate.tagging import tag_words
+from skipstone_embedding.gate.words import split_words
+from skipstone_embedding.input_rules import checked_text
+from skipstone_shared.embeddings import EmbeddingInput
+
+GATE_NAME = "skipstone-gate"
+LEXICON_FILE = "lexicon.txt.gz"
+SCORER_FILE = "scorer.json"
+
+MAX_CANDIDATES = 128
+
+_KEPT_SCENES = 4096
+"""Prompts kept as read; candidates of one request are those of the next one of its thread."""
+
+_MAX_LENGTH = 4000
+"""Characters of a prompt that are read. Two that differ only behind that are never the same."""
+
+
+class PromptGate:
+    """A `Reranker` of texts by rules: see the package.
+
+    A score does not depend on the order of the two prompts, nor on anything but them. 0 means that
+    a rule forbids the pair.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Reads lexicon and scorer from a folder."""
+        self._lexicon = Lexicon(folder / LEXICON_FILE)
+        self._scorer = Scorer.load(folder / SCORER_FILE)
+        self._read = functools.lru_cache(_KEPT_SCENES)(self._read_scene)
+        self.reranker_id = f"{GATE_NAME}/{_digest(folder)}"
+        self.max_candidates = MAX_CANDIDATES
+
+    def rerank(
+        self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""
+    ) -> list[float]:
+        """Scores candidates; instructions are passed over. See `Reranker`."""
+        prompt = checked_text(query)
+        return [self.score(prompt, checked_text(candidate)) for candidate in candidates]
+
+    def score(self, left: str, right: str) -> float:
+        """The score of two prompts."""
+        if left == right:
+            return 1.0
+        if max(len(left), len(right)) > _MAX_LENGTH:
+            return 0.0
+        return self._scorer.score(self.compare(left, right))
+
+    def compare(self, left: str, right: str) -> Comparison:
+        """Every difference that was found between two prompts: why a score is what it is."""
+        return compare(self._read(left), self._read(right), self._lexicon)
+
+    def _read_scene(self, prompt: str) -> Scene:
+        return parse(tag_words(split_words(prompt), self._lexicon))
+
+
+def _digest(folder: Path) -> str:
+    """8 hexadecimal digits that change with the rules, the lexicon or the weights."""
+    hasher = xxhash.xxh3_64()
+    rules = sorted(Path(__file__).parent.glob("*.py"))
+    for path in [*rules, folder / LEXICON_FILE, folder / SCORER_FILE]:
+        hasher.update(path.name.encode() + b"\0" + path.read_bytes())
+    return hasher.hexdigest()[:8]
