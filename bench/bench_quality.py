@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quality.page import write_page
-
+from quality.curve import curve_figures
 from quality.decisions import decided_once
 from quality.diversity import diversity_figures, seed_requests
-from quality.estimates import curve_figures
 from quality.figures import QualityFigure, publish
 from quality.methods import MOST_STEPS
+from quality.page import write_page
 from quality.pictures import PictureStore, Studio
 from quality.session import QUALITY_FIGURES, Session, parse_options, tell
 

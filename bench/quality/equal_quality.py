@@ -23,10 +23,13 @@ def knee(steps: Sequence[int], losses: Floats) -> int:
     """The measured number of steps at which more of them stop paying.
 
     That is where the falling curve, both axes scaled to 0..1, lies furthest below the straight line
-    between its ends (Satopää et al. 2011, "Finding a Kneedle in a Haystack", section III).
+    between its ends (Satopää et al. 2011, "Finding a Kneedle in a Haystack", section III). Where
+    steps change nothing it is the fewest.
     """
     places = np.asarray(steps, dtype=np.float64)
     curve = falling(losses)
+    if curve[0] <= curve[-1]:
+        return steps[0]
     x = (places - places[0]) / (places[-1] - places[0])
     y = (curve - curve[-1]) / (curve[0] - curve[-1])
     return steps[int(np.argmax(1.0 - x - y))]
