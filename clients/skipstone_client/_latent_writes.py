@@ -12,13 +12,13 @@ from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.grpc_errors import from_status
 from skipstone_shared.latents import SnapshotMetadata
-from skipstone_shared.stored_entry_messages import write_to_messages
+from skipstone_shared.snapshot_streams import write_to_stream
 from skipstone_shared.tensor_messages import Array, parts_of
 
 _NOT_FOUND: int = grpc.StatusCode.NOT_FOUND.value[0]
 
 
-class WriteSource(Iterator[pb.WriteLatentRequest]):
+class WriteSource(Iterator[bytes]):
     """The messages of one write. gRPC pulls them from a thread of its own.
 
     When the caller's data raises, the stream ends without its last message, so that the service
@@ -36,12 +36,12 @@ class WriteSource(Iterator[pb.WriteLatentRequest]):
         lease_s: float | None,
     ) -> None:
         """Prepares the messages; see ``LatentStore.write_latent`` for the arguments."""
-        self._messages = write_to_messages(
+        self._messages = write_to_stream(
             namespace, metadata, data, size_bytes=size_bytes, xxh3_64=xxh3_64, lease_s=lease_s
         )
         self._error: BaseException | None = None
 
-    def __next__(self) -> pb.WriteLatentRequest:
+    def __next__(self) -> bytes:
         try:
             return next(self._messages)
         except StopIteration:

@@ -8,6 +8,7 @@ from typing import Self
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVStub
 from skipstone_client._channel import LATENT_KV
+from skipstone_client._latent_stub import LatentKVRpcs, latent_kv_rpcs
 from skipstone_client._latent_writes import WriteSource, metadata_of, pinned_from_message
 from skipstone_client._paging import checked_page_size
 from skipstone_client._sync_client import MessageStream, SyncClient
@@ -16,6 +17,7 @@ from skipstone_shared.generation_messages import duration_to_message
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum
 from skipstone_shared.optional_fields import new_message
+from skipstone_shared.snapshot_streams import SnapshotAssembler, head_from_stream
 from skipstone_shared.stored_entries import (
     EvictionEvent,
     Snapshot,
@@ -26,9 +28,7 @@ from skipstone_shared.stored_entries import (
     StoreStats,
 )
 from skipstone_shared.stored_entry_messages import (
-    SnapshotAssembler,
     eviction_from_message,
-    head_from_messages,
     store_capabilities_from_message,
     store_stats_from_message,
     stored_entry_from_message,
@@ -38,7 +38,7 @@ from skipstone_shared.tensor_messages import Array, array_bytes, arrays_from_par
 from skipstone_shared.timestamp_messages import timestamp_from_message
 
 
-class LatentKVClient(SyncClient[LatentKVStub]):
+class LatentKVClient(SyncClient[LatentKVRpcs[LatentKVStub]]):
     """A store of snapshots behind gRPC. It is a ``LatentStore``: same methods, same errors.
 
     A connection that drops during a write may leave the write done; write again, it replaces.
@@ -56,8 +56,13 @@ class LatentKVClient(SyncClient[LatentKVStub]):
                 hangs costs no more than that, while a large snapshot may take ``timeout_s``. None:
                 none of its own.
         """
-        super().__init__(target, LATENT_KV, LatentKVStub, timeout_s)
+        super().__init__(target, LATENT_KV, latent_kv_rpcs, timeout_s)
         self._first_byte_timeout_s = first_byte_timeout_s
+
+    @property
+    def _rpcs(self) -> LatentKVStub:
+        """Those that take and give message objects."""
+        return self._stub.messages
 
     def write_latent(
         self,
@@ -75,7 +80,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
             namespace, metadata, data, size_bytes=size_bytes, xxh3_64=xxh3_64, lease_s=lease_s
         )
         with source.errors_first():
-            response = self._call(self._stub.WriteLatent, source, timeout_s)
+            response = self._call(self._stub.write_latent, source, timeout_s)
         return ref_from_message(response.ref)
 
     def read_latent(
@@ -84,7 +89,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
         """Reads one snapshot and verifies its checksum once more; its bytes are writable."""
         request = new_message(pb.ReadLatentRequest, namespace=namespace, ref=ref_to_message(ref))
         limit = self._timeout_s if timeout_s is None else timeout_s
-        stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
+        stream = self._stream(self._stub.read_latent, request, limit, self._first_byte_timeout_s)
         snapshot = SnapshotAssembler()
         try:
             for message in stream:
@@ -101,9 +106,9 @@ class LatentKVClient(SyncClient[LatentKVStub]):
             pb.ReadLatentRequest, namespace=namespace, ref=ref_to_message(ref), omit_data=True
         )
         limit = self._timeout_s if timeout_s is None else timeout_s
-        stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
+        stream = self._stream(self._stub.read_latent, request, limit, self._first_byte_timeout_s)
         try:
-            return head_from_messages(stream)
+            return head_from_stream(stream)
         finally:
             stream.close()
 
@@ -148,7 +153,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
     ) -> StoredEntry:
         """Makes an entry permanent."""
         request = new_message(pb.CommitEntryRequest, namespace=namespace, entry_id=entry_id)
-        response = self._call(self._stub.CommitEntry, request, timeout_s)
+        response = self._call(self._rpcs.CommitEntry, request, timeout_s)
         return stored_entry_from_message(response.entry)
 
     def renew_lease(
@@ -161,7 +166,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
             entry_id=entry_id,
             lease=duration_to_message(lease_s),
         )
-        response = self._call(self._stub.RenewLease, request, timeout_s)
+        response = self._call(self._rpcs.RenewLease, request, timeout_s)
         if not response.HasField("lease_expire_time"):
             return None
         return timestamp_from_message(response.lease_expire_time)
@@ -171,7 +176,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
     ) -> StoredEntry:
         """An entry with its snapshots, without bytes."""
         request = new_message(pb.GetEntryRequest, namespace=namespace, entry_id=entry_id)
-        response = self._call(self._stub.GetEntry, request, timeout_s)
+        response = self._call(self._rpcs.GetEntry, request, timeout_s)
         return stored_entry_from_message(response.entry)
 
     def list_entries(
@@ -191,7 +196,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
             page_token=page_token,
             include_uncommitted=include_uncommitted,
         )
-        return stored_page_from_message(self._call(self._stub.ListEntries, request, timeout_s))
+        return stored_page_from_message(self._call(self._rpcs.ListEntries, request, timeout_s))
 
     def pin_entries(
         self,
@@ -205,28 +210,28 @@ class LatentKVClient(SyncClient[LatentKVStub]):
         request = new_message(
             pb.PinEntriesRequest, namespace=namespace, entry_ids=entry_ids, pinned=pinned
         )
-        return pinned_from_message(self._call(self._stub.PinEntries, request, timeout_s))
+        return pinned_from_message(self._call(self._rpcs.PinEntries, request, timeout_s))
 
     def delete_entries(
         self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None
     ) -> list[bool]:
         """Removes entries with all their snapshots; whether each was there."""
         request = new_message(pb.DeleteEntriesRequest, namespace=namespace, entry_ids=entry_ids)
-        return list(self._call(self._stub.DeleteEntries, request, timeout_s).existed)
+        return list(self._call(self._rpcs.DeleteEntries, request, timeout_s).existed)
 
     def delete_namespace(self, namespace: str, *, timeout_s: float | None = None) -> int:
         """Removes every entry of a namespace; how many there were."""
         request = new_message(pb.DeleteNamespaceRequest, namespace=namespace)
-        return self._call(self._stub.DeleteNamespace, request, timeout_s).deleted_count
+        return self._call(self._rpcs.DeleteNamespace, request, timeout_s).deleted_count
 
     def get_stats(self, namespace: str = "", *, timeout_s: float | None = None) -> StoreStats:
         """Counts and bytes of a namespace."""
         request = new_message(pb.GetStatsRequest, namespace=namespace)
-        return store_stats_from_message(self._call(self._stub.GetStats, request, timeout_s))
+        return store_stats_from_message(self._call(self._rpcs.GetStats, request, timeout_s))
 
     def get_capabilities(self, *, timeout_s: float | None = None) -> StoreCapabilities:
         """Engine and limits."""
-        response = self._call(self._stub.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s)
+        response = self._call(self._rpcs.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s)
         return store_capabilities_from_message(response)
 
     def watch_evictions(self, namespace: str, after_sequence: int = 0) -> EvictionStream:
@@ -239,7 +244,7 @@ class LatentKVClient(SyncClient[LatentKVStub]):
         request = new_message(
             pb.WatchEvictionsRequest, namespace=namespace, after_sequence=after_sequence
         )
-        return EvictionStream(self._stream(self._stub.WatchEvictions, request, None), self)
+        return EvictionStream(self._stream(self._rpcs.WatchEvictions, request, None), self)
 
 
 class EvictionStream(Iterator[EvictionEvent]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import grpc
 from google.rpc import status_pb2
@@ -30,19 +31,24 @@ from skipstone_shared.latent_messages import (
     ref_to_message,
 )
 from skipstone_shared.latents import LatentRef
+from skipstone_shared.snapshot_streams import (
+    chunk_of_write,
+    head_to_stream,
+    lease_from_header,
+    snapshot_to_stream,
+)
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
 from skipstone_shared.stored_entry_messages import (
     WATCH_READY,
     eviction_to_message,
-    lease_from_header,
-    snapshot_to_messages,
     store_capabilities_to_message,
     store_stats_to_message,
     stored_entry_to_message,
     stored_page_to_message,
-    stored_snapshot_to_message,
 )
 from skipstone_shared.timestamp_messages import timestamp_to_message
+
+ChunkT = TypeVar("ChunkT", bytes, memoryview)
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["LatentKV"].full_name
 
@@ -79,6 +85,9 @@ def mount(
 
     def register(server: grpc.Server) -> None:
         pb_grpc.add_LatentKVServicer_to_server(servicer, server)
+        # In place of the generated handlers, whose message objects copy every chunk again and again
+        # (see chunk_messages).
+        server.add_registered_method_handlers(SERVICE_NAME, servicer.snapshot_handlers())
 
     return Mounted(register, [SERVICE_NAME], on_stop, collectors, [servicer.end_watches], pools)
 
@@ -115,14 +124,26 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         """Engine and limits."""
         return store_capabilities_to_message(self._store.get_capabilities())
 
-    def WriteLatent(  # noqa: N802
-        self, request_iterator: Iterator[pb.WriteLatentRequest], context: grpc.ServicerContext
+    def snapshot_handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """WriteLatent and ReadLatent, whose snapshots come and go as serialized messages."""
+        return {
+            "WriteLatent": grpc.stream_unary_rpc_method_handler(
+                self.WriteLatent, response_serializer=pb.WriteLatentResponse.SerializeToString
+            ),
+            "ReadLatent": grpc.unary_stream_rpc_method_handler(
+                self.ReadLatent, request_deserializer=pb.ReadLatentRequest.FromString
+            ),
+        }
+
+    def WriteLatent(  # type: ignore[override] # noqa: N802
+        self, request_iterator: Iterator[bytes], context: grpc.ServicerContext
     ) -> pb.WriteLatentResponse:
-        """Stores one snapshot."""
-        with self._budget.admit(context.cancel) as stream:
-            requests = stream.incoming(_while_caller_is_there(request_iterator), _data_bytes)
-            first = next(requests, pb.WriteLatentRequest())
-            if first.WhichOneof("payload") != "header":
+        """Stores one snapshot; the requests are serialized."""
+        with self._budget.admit(context.cancel, context.peer()) as stream:
+            messages = stream.incoming(_while_caller_is_there(request_iterator), len)
+            requests = map(chunk_of_write, messages)
+            first = next(requests, None)
+            if isinstance(first, memoryview | None) or first.WhichOneof("payload") != "header":
                 raise InvalidArgument(
                     "the first message carries no header", field="header", allowed="set"
                 )
@@ -137,10 +158,10 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
             )
             return pb.WriteLatentResponse(ref=ref_to_message(ref))
 
-    def ReadLatent(  # noqa: N802
+    def ReadLatent(  # type: ignore[override] # noqa: N802
         self, request: pb.ReadLatentRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.ReadLatentResponse]:
-        """Streams one snapshot."""
+    ) -> Iterator[bytes]:
+        """Streams one snapshot, in serialized answers."""
         if not 0 <= request.chunk_bytes <= MAX_CHUNK_BYTES:
             raise InvalidArgument(
                 f"chunk_bytes {request.chunk_bytes}",
@@ -149,16 +170,15 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
             )
         ref = ref_from_message(request.ref)
         if request.omit_data:
-            head = self._store.touch_latent(request.namespace, ref)
-            yield pb.ReadLatentResponse(snapshot=stored_snapshot_to_message(head))
+            yield head_to_stream(self._store.touch_latent(request.namespace, ref))
             return
-        with self._budget.admit(context.cancel) as stream:
+        with self._budget.admit(context.cancel, context.peer()) as stream:
             # Before the bytes are there. A size that the reference names is what is read, since the
             # store compares it.
             stream.hold(_with_chunks(ref.size_bytes or self._stored_bytes(request.namespace, ref)))
             snapshot = self._store.read_latent(request.namespace, ref)
-            messages = snapshot_to_messages(snapshot, request.chunk_bytes or MAX_CHUNK_BYTES)
-            yield from stream.outgoing(messages, _data_bytes)
+            messages = snapshot_to_stream(snapshot, request.chunk_bytes or MAX_CHUNK_BYTES)
+            yield from stream.outgoing(messages, len)
 
     def CommitEntry(  # noqa: N802
         self, request: pb.CommitEntryRequest, context: grpc.ServicerContext
@@ -277,23 +297,20 @@ def _shutting_down() -> Unavailable:
 
 
 def _chunks(
-    requests: Iterator[pb.WriteLatentRequest], stream: Stream, size_bytes: int
-) -> Iterator[bytes]:
+    requests: Iterator[memoryview | pb.WriteLatentRequest], stream: Stream, size_bytes: int
+) -> Iterator[bytes | memoryview]:
     """The data of a write up to ``finish_write``."""
     # Not before the store has looked at the header, as it has when it asks for bytes.
     stream.hold(_with_chunks(size_bytes))
     for request in requests:
+        if isinstance(request, memoryview):
+            yield _checked_chunk(request)
+            continue
         if request.WhichOneof("payload") == "header":
             raise InvalidArgument(
                 "a second header in one stream", field="header", allowed="in the first message only"
             )
-        if len(request.data) > MAX_CHUNK_BYTES:
-            raise InvalidArgument(
-                f"data of {len(request.data)} bytes in one message",
-                field="data",
-                allowed=f"up to {MAX_CHUNK_BYTES} bytes (max_chunk_bytes)",
-            )
-        yield request.data
+        yield _checked_chunk(request.data)
         if request.finish_write:
             return
     raise InvalidArgument(
@@ -303,12 +320,20 @@ def _chunks(
     )
 
 
-def _while_caller_is_there(
-    requests: Iterator[pb.WriteLatentRequest],
-) -> Iterator[pb.WriteLatentRequest]:
+def _checked_chunk(chunk: ChunkT) -> ChunkT:
+    if len(chunk) > MAX_CHUNK_BYTES:
+        raise InvalidArgument(
+            f"data of {len(chunk)} bytes in one message",
+            field="data",
+            allowed=f"up to {MAX_CHUNK_BYTES} bytes (max_chunk_bytes)",
+        )
+    return chunk
+
+
+def _while_caller_is_there(serialized_requests: Iterator[bytes]) -> Iterator[bytes]:
     """The same requests; a caller that goes away is Cancelled, not an unknown error."""
     try:
-        yield from requests
+        yield from serialized_requests
     except grpc.RpcError as error:
         raise Cancelled("caller went away") from error
 
@@ -316,10 +341,6 @@ def _while_caller_is_there(
 def _with_chunks(size_bytes: int) -> int:
     """What a stream of so many bytes holds: them, and one chunk as data and as a message."""
     return size_bytes + 2 * min(size_bytes, MAX_CHUNK_BYTES)
-
-
-def _data_bytes(message: pb.WriteLatentRequest | pb.ReadLatentResponse) -> int:
-    return len(message.data)
 
 
 def _statuses(entry_ids: Sequence[str], found: Sequence[bool]) -> list[status_pb2.Status]:

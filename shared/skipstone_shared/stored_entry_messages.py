@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import xxhash
-
 from skipstone.latent_kv.v1 import latent_kv_pb2
 from skipstone_shared.enum_messages import required_enum
-from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.generation_messages import duration_from_message, duration_to_message
 from skipstone_shared.latent_messages import (
     metadata_from_message,
@@ -16,14 +11,9 @@ from skipstone_shared.latent_messages import (
     ref_from_message,
     ref_to_message,
 )
-from skipstone_shared.latents import SnapshotMetadata
-from skipstone_shared.optional_fields import new_message
 from skipstone_shared.stored_entries import (
-    DEFAULT_LEASE_S,
-    MAX_CHUNK_BYTES,
     EvictionEvent,
     EvictionKind,
-    Snapshot,
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
@@ -31,8 +21,6 @@ from skipstone_shared.stored_entries import (
     StoreStats,
 )
 from skipstone_shared.timestamp_messages import timestamp_from_message, timestamp_to_message
-
-Buffer = bytes | bytearray | memoryview
 
 WATCH_READY = (("x-skipstone-watch", "ready"),)
 """Initial metadata that a server of WatchEvictions sends as soon as it watches."""
@@ -48,122 +36,6 @@ _KIND_TO_MESSAGE: dict[EvictionKind, latent_kv_pb2.EvictionKind.ValueType] = {
 _KIND_FROM_MESSAGE: dict[int, EvictionKind] = {
     message: kind for kind, message in _KIND_TO_MESSAGE.items()
 }
-
-
-def rechunked(buffers: Iterable[Buffer], chunk_bytes: int = MAX_CHUNK_BYTES) -> Iterator[bytes]:
-    """The same bytes in pieces of at most ``chunk_bytes``, in order; empty buffers vanish."""
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        for start in range(0, len(view), chunk_bytes):
-            yield bytes(view[start : start + chunk_bytes])
-
-
-def write_to_messages(
-    namespace: str,
-    metadata: SnapshotMetadata,
-    data: Iterable[Buffer],
-    *,
-    size_bytes: int,
-    xxh3_64: int,
-    lease_s: float | None = None,
-) -> Iterator[latent_kv_pb2.WriteLatentRequest]:
-    """The messages of one WriteLatent: header, data, and one that finishes the write."""
-    header = new_message(
-        latent_kv_pb2.WriteLatentHeader,
-        metadata=metadata_to_message(metadata),
-        size_bytes=size_bytes,
-        xxh3_64=xxh3_64,
-        lease=duration_to_message(lease_s) if lease_s is not None else None,
-    )
-    yield latent_kv_pb2.WriteLatentRequest(namespace=namespace, header=header)
-    for chunk in rechunked(data):
-        yield latent_kv_pb2.WriteLatentRequest(data=chunk)
-    yield latent_kv_pb2.WriteLatentRequest(finish_write=True)
-
-
-def lease_from_header(header: latent_kv_pb2.WriteLatentHeader) -> float:
-    """Seconds of the lease a writer asks for, the default when it asks for none."""
-    return duration_from_message(header.lease) if header.HasField("lease") else DEFAULT_LEASE_S
-
-
-def snapshot_to_messages(
-    snapshot: Snapshot, chunk_bytes: int = MAX_CHUNK_BYTES
-) -> Iterator[latent_kv_pb2.ReadLatentResponse]:
-    """The messages of one ReadLatent: the snapshot without bytes, then its data."""
-    head = StoredSnapshot(snapshot.ref, snapshot.metadata)
-    yield latent_kv_pb2.ReadLatentResponse(snapshot=stored_snapshot_to_message(head))
-    for chunk in rechunked([snapshot.data], chunk_bytes):
-        yield latent_kv_pb2.ReadLatentResponse(data=chunk)
-
-
-def head_from_messages(
-    messages: Iterable[latent_kv_pb2.ReadLatentResponse],
-) -> StoredSnapshot:
-    """The snapshot without its bytes of the messages of one ReadLatent.
-
-    Raises:
-        DataCorrupt: the snapshot is not announced exactly once.
-        InvalidArgument: a bad reference or bad metadata.
-    """
-    heads = [message.snapshot for message in messages if message.HasField("snapshot")]
-    if len(heads) != 1:
-        raise DataCorrupt(f"snapshot announced {len(heads)} times in one stream")
-    return stored_snapshot_from_message(heads[0])
-
-
-class SnapshotAssembler:
-    """Puts the messages of one ReadLatent together and checks them.
-
-    The bytes go straight into one buffer of the final size. Not shared between threads.
-    """
-
-    def __init__(self) -> None:
-        self._head: StoredSnapshot | None = None
-        self._data = bytearray()
-        self._size = 0
-        self._digest = xxhash.xxh3_64()
-
-    def add(self, message: latent_kv_pb2.ReadLatentResponse) -> None:
-        """Takes the next message.
-
-        Raises:
-            DataCorrupt: the messages are out of order, or there are more bytes than announced.
-        """
-        if message.WhichOneof("payload") == "snapshot":
-            self._start(message.snapshot)
-            return
-        end = self._size + len(message.data)
-        if self._head is None or end > len(self._data):
-            raise DataCorrupt(f"snapshot of more than the {len(self._data)} bytes it announced")
-        self._data[self._size : end] = message.data
-        self._digest.update(message.data)
-        self._size = end
-
-    def _start(self, message: latent_kv_pb2.StoredSnapshot) -> None:
-        head = stored_snapshot_from_message(message)
-        if self._head is not None:
-            raise DataCorrupt("snapshot announced twice in one stream")
-        if head.ref.size_bytes != head.metadata.size_bytes:
-            raise DataCorrupt(
-                f"snapshot of {head.ref.size_bytes} bytes whose parts need "
-                f"{head.metadata.size_bytes}"
-            )
-        self._head = head
-        self._data = bytearray(head.ref.size_bytes)
-
-    def finish(self) -> Snapshot:
-        """The snapshot.
-
-        Raises:
-            DataCorrupt: bytes are missing or do not match the checksum.
-        """
-        if self._head is None:
-            raise DataCorrupt("snapshot without metadata")
-        if self._size != len(self._data):
-            raise DataCorrupt(f"snapshot ends after {self._size} of {len(self._data)} bytes")
-        if self._digest.intdigest() != self._head.ref.xxh3_64:
-            raise DataCorrupt("snapshot does not match its checksum")
-        return Snapshot(self._head.ref, self._head.metadata, self._data)
 
 
 def stored_snapshot_to_message(snapshot: StoredSnapshot) -> latent_kv_pb2.StoredSnapshot:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
-from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVStub
 from skipstone_client._async_client import AsyncClient, AsyncMessageStream
 from skipstone_client._channel import LATENT_KV
+from skipstone_client._latent_stub import latent_kv_rpcs
 from skipstone_client._latent_writes import WriteSource, metadata_of, pinned_from_message
 from skipstone_client._paging import checked_page_size
 from skipstone_shared.errors import Unavailable
@@ -16,6 +16,7 @@ from skipstone_shared.generation_messages import duration_to_message
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum
 from skipstone_shared.optional_fields import new_message
+from skipstone_shared.snapshot_streams import SnapshotAssembler, head_from_stream
 from skipstone_shared.stored_entries import (
     EvictionEvent,
     Snapshot,
@@ -26,9 +27,7 @@ from skipstone_shared.stored_entries import (
     StoreStats,
 )
 from skipstone_shared.stored_entry_messages import (
-    SnapshotAssembler,
     eviction_from_message,
-    head_from_messages,
     store_capabilities_from_message,
     store_stats_from_message,
     stored_entry_from_message,
@@ -38,11 +37,12 @@ from skipstone_shared.tensor_messages import Array, array_bytes, arrays_from_par
 from skipstone_shared.timestamp_messages import timestamp_from_message
 
 if TYPE_CHECKING:
-    # Exists for type checkers only; named in a string below, which ruff does not see.
-    from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVAsyncStub  # noqa: F401
+    # The stub exists for type checkers only. Both are named in a string below, unseen by ruff.
+    from skipstone.latent_kv.v1.latent_kv_pb2_grpc import LatentKVAsyncStub
+    from skipstone_client._latent_stub import LatentKVRpcs  # noqa: F401
 
 
-class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
+class AsyncLatentKVClient(AsyncClient["LatentKVRpcs[LatentKVAsyncStub]"]):
     """A store of snapshots behind gRPC: the methods of ``LatentStore`` as coroutines.
 
     A connection that drops during a write may leave the write done; write again, it replaces.
@@ -60,8 +60,14 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
                 hangs costs no more than that, while a large snapshot may take ``timeout_s``. None:
                 none of its own.
         """
-        super().__init__(target, LATENT_KV, LatentKVStub, timeout_s)
+        super().__init__(target, LATENT_KV, latent_kv_rpcs, timeout_s)
         self._first_byte_timeout_s = first_byte_timeout_s
+
+    @property
+    def _rpcs(self) -> LatentKVAsyncStub:
+        """Those that take and give message objects."""
+        rpcs: LatentKVAsyncStub = self._stub.messages
+        return rpcs
 
     async def write_latent(
         self,
@@ -79,7 +85,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
             namespace, metadata, data, size_bytes=size_bytes, xxh3_64=xxh3_64, lease_s=lease_s
         )
         with source.errors_first():
-            response = await self._call(self._stub.WriteLatent, source, timeout_s)
+            response = await self._call(self._stub.write_latent, source, timeout_s)
         return ref_from_message(response.ref)
 
     async def read_latent(
@@ -88,7 +94,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         """Reads one snapshot and verifies its checksum once more; its bytes are writable."""
         request = new_message(pb.ReadLatentRequest, namespace=namespace, ref=ref_to_message(ref))
         limit = self._timeout_s if timeout_s is None else timeout_s
-        stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
+        stream = self._stream(self._stub.read_latent, request, limit, self._first_byte_timeout_s)
         snapshot = SnapshotAssembler()
         try:
             async for message in stream:
@@ -105,9 +111,9 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
             pb.ReadLatentRequest, namespace=namespace, ref=ref_to_message(ref), omit_data=True
         )
         limit = self._timeout_s if timeout_s is None else timeout_s
-        stream = self._stream(self._stub.ReadLatent, request, limit, self._first_byte_timeout_s)
+        stream = self._stream(self._stub.read_latent, request, limit, self._first_byte_timeout_s)
         try:
-            return head_from_messages([message async for message in stream])
+            return head_from_stream([message async for message in stream])
         finally:
             stream.close()
 
@@ -152,7 +158,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
     ) -> StoredEntry:
         """Makes an entry permanent."""
         request = new_message(pb.CommitEntryRequest, namespace=namespace, entry_id=entry_id)
-        response = await self._call(self._stub.CommitEntry, request, timeout_s)
+        response = await self._call(self._rpcs.CommitEntry, request, timeout_s)
         return stored_entry_from_message(response.entry)
 
     async def renew_lease(
@@ -165,7 +171,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
             entry_id=entry_id,
             lease=duration_to_message(lease_s),
         )
-        response = await self._call(self._stub.RenewLease, request, timeout_s)
+        response = await self._call(self._rpcs.RenewLease, request, timeout_s)
         if not response.HasField("lease_expire_time"):
             return None
         return timestamp_from_message(response.lease_expire_time)
@@ -175,7 +181,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
     ) -> StoredEntry:
         """An entry with its snapshots, without bytes."""
         request = new_message(pb.GetEntryRequest, namespace=namespace, entry_id=entry_id)
-        response = await self._call(self._stub.GetEntry, request, timeout_s)
+        response = await self._call(self._rpcs.GetEntry, request, timeout_s)
         return stored_entry_from_message(response.entry)
 
     async def list_entries(
@@ -196,7 +202,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
             include_uncommitted=include_uncommitted,
         )
         return stored_page_from_message(
-            await self._call(self._stub.ListEntries, request, timeout_s)
+            await self._call(self._rpcs.ListEntries, request, timeout_s)
         )
 
     async def pin_entries(
@@ -211,29 +217,29 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         request = new_message(
             pb.PinEntriesRequest, namespace=namespace, entry_ids=entry_ids, pinned=pinned
         )
-        return pinned_from_message(await self._call(self._stub.PinEntries, request, timeout_s))
+        return pinned_from_message(await self._call(self._rpcs.PinEntries, request, timeout_s))
 
     async def delete_entries(
         self, namespace: str, entry_ids: Sequence[str], *, timeout_s: float | None = None
     ) -> list[bool]:
         """Removes entries with all their snapshots; whether each was there."""
         request = new_message(pb.DeleteEntriesRequest, namespace=namespace, entry_ids=entry_ids)
-        return list((await self._call(self._stub.DeleteEntries, request, timeout_s)).existed)
+        return list((await self._call(self._rpcs.DeleteEntries, request, timeout_s)).existed)
 
     async def delete_namespace(self, namespace: str, *, timeout_s: float | None = None) -> int:
         """Removes every entry of a namespace; how many there were."""
         request = new_message(pb.DeleteNamespaceRequest, namespace=namespace)
-        return (await self._call(self._stub.DeleteNamespace, request, timeout_s)).deleted_count
+        return (await self._call(self._rpcs.DeleteNamespace, request, timeout_s)).deleted_count
 
     async def get_stats(self, namespace: str = "", *, timeout_s: float | None = None) -> StoreStats:
         """Counts and bytes of a namespace."""
         request = new_message(pb.GetStatsRequest, namespace=namespace)
-        return store_stats_from_message(await self._call(self._stub.GetStats, request, timeout_s))
+        return store_stats_from_message(await self._call(self._rpcs.GetStats, request, timeout_s))
 
     async def get_capabilities(self, *, timeout_s: float | None = None) -> StoreCapabilities:
         """Engine and limits."""
         response = await self._call(
-            self._stub.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s
+            self._rpcs.GetCapabilities, pb.GetCapabilitiesRequest(), timeout_s
         )
         return store_capabilities_from_message(response)
 
@@ -245,7 +251,7 @@ class AsyncLatentKVClient(AsyncClient["LatentKVAsyncStub"]):
         request = new_message(
             pb.WatchEvictionsRequest, namespace=namespace, after_sequence=after_sequence
         )
-        messages = self._stream(self._stub.WatchEvictions, request, None)
+        messages = self._stream(self._rpcs.WatchEvictions, request, None)
         # A refused call has no metadata; asking for its first message raises the reason.
         is_watching = bool(await messages.initial_metadata())
         return AsyncEvictionStream(messages, None if is_watching else await anext(messages), self)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from skipstone.denoise.v1 import denoise_pb2
 from skipstone.embedding.v1 import embedding_pb2
-from skipstone.latent_kv.v1 import latent_kv_pb2
 from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone_shared import (
     artifact_messages,
@@ -66,7 +64,6 @@ from skipstone_shared.latents import (
     SnapshotMetadata,
     TensorPart,
     TensorSpec,
-    checksum,
 )
 from skipstone_shared.orchestration import (
     BreakerState,
@@ -88,10 +85,8 @@ from skipstone_shared.orchestration import (
     ServiceState,
 )
 from skipstone_shared.stored_entries import (
-    DEFAULT_LEASE_S,
     EvictionEvent,
     EvictionKind,
-    Snapshot,
     StoreCapabilities,
     StoredEntry,
     StoredEntryPage,
@@ -440,52 +435,3 @@ def test_a_vector_entry_survives_the_wire():
     arrived = index_entry_messages.vector_entry_from_message(message)
     assert arrived.entry == INDEX_ENTRY
     np.testing.assert_array_equal(arrived.vector, vector)
-
-
-def test_a_write_that_names_no_lease_gets_the_default():
-    header = latent_kv_pb2.WriteLatentHeader()
-    assert stored_entry_messages.lease_from_header(header) == DEFAULT_LEASE_S
-
-
-def assembled(messages) -> Snapshot:
-    assembler = stored_entry_messages.SnapshotAssembler()
-    for message in messages:
-        assembler.add(message)
-    return assembler.finish()
-
-
-def snapshot_of(data: bytes) -> Snapshot:
-    spec = TensorSpec(DType.BFLOAT16, (len(data) // 2,))
-    metadata = SnapshotMetadata("e", 1, 2, 0.5, KEY, (TensorPart("latents", spec),))
-    ref = LatentRef("ns", "e", 1, "", spec, checksum(data), len(data), 0.5, KEY)
-    return Snapshot(ref, metadata, data)
-
-
-def test_a_snapshot_is_cut_and_put_together_again_bit_for_bit():
-    values = np.arange(1_500_000).astype(ml_dtypes.bfloat16)
-    snapshot = snapshot_of(values.tobytes())
-    messages = list(stored_entry_messages.snapshot_to_messages(snapshot, 1 << 18))
-    assert all(m.ByteSize() < (1 << 18) + 1024 for m in messages)
-    arrived = assembled(messages)
-    assert bytes(arrived.data) == snapshot.data
-    assert (arrived.ref, arrived.metadata) == (snapshot.ref, snapshot.metadata)
-
-
-@pytest.mark.parametrize("damage", ["lost", "flipped", "extra", "headless", "twice", "wrong size"])
-def test_a_broken_snapshot_is_refused(damage):
-    head, *data = stored_entry_messages.snapshot_to_messages(snapshot_of(bytes(1000)), 600)
-    messages = [head, *data]
-    if damage == "lost":
-        messages.pop()
-    elif damage == "flipped":
-        messages[1] = latent_kv_pb2.ReadLatentResponse(data=b"\1" + data[0].data[1:])
-    elif damage == "extra":
-        messages.append(latent_kv_pb2.ReadLatentResponse(data=b"x"))
-    elif damage == "headless":
-        messages = data
-    elif damage == "twice":
-        messages = [head, head, *data]
-    else:
-        head.snapshot.ref.size_bytes = 10**15
-    with pytest.raises(DataCorrupt):
-        assembled(messages)

@@ -64,12 +64,9 @@ from skipstone_shared.orchestration import (
 )
 from skipstone_shared.orchestration_messages import event_to_messages
 from skipstone_shared.request_context import REQUEST_ID_KEY, request_scope
+from skipstone_shared.snapshot_streams import snapshot_to_stream
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind, Snapshot
-from skipstone_shared.stored_entry_messages import (
-    WATCH_READY,
-    eviction_to_message,
-    snapshot_to_messages,
-)
+from skipstone_shared.stored_entry_messages import WATCH_READY, eviction_to_message
 
 WAIT_S = 20.0
 KEY = "0123456789abcdef0123456789abcdef"
@@ -322,9 +319,14 @@ def snapshot() -> Snapshot:
     return Snapshot(LatentRef("ns", "e", 1, "", None, checksum(data), 8), metadata, data)
 
 
+def snapshot_messages() -> list[latent_kv_pb2.ReadLatentResponse]:
+    stream = snapshot_to_stream(snapshot())
+    return [latent_kv_pb2.ReadLatentResponse.FromString(message) for message in stream]
+
+
 def test_a_byte_that_changed_on_the_way_is_found():
     def read(request, context):
-        head, data = snapshot_to_messages(snapshot())
+        head, data = snapshot_messages()
         yield head
         yield latent_kv_pb2.ReadLatentResponse(data=b"0" + data.data[1:])
 
@@ -338,7 +340,7 @@ def test_a_store_that_hangs_costs_a_read_no_more_than_its_first_byte_timeout():
 
     def read(request, context):
         servicer.gone.wait(WAIT_S)
-        yield from snapshot_to_messages(snapshot())
+        yield from snapshot_messages()
 
     servicer._answers["ReadLatent"] = read
     with serving(servicer) as target:
@@ -352,7 +354,7 @@ def test_a_read_may_take_longer_than_its_first_byte_timeout():
     """The limit is for a store that hangs, not for a large snapshot."""
 
     def read(request, context):
-        head, data = snapshot_to_messages(snapshot())
+        head, data = snapshot_messages()
         yield head
         # The server runs in this process: wait until the client has called off its limit. Did it
         # not, this would wait until the limit ends the read.

@@ -22,8 +22,8 @@ from skipstone_latent_kv.server import mount
 from skipstone_shared.grpc_errors import from_rpc_error
 from skipstone_shared.grpc_server import Mounted, in_process_server
 from skipstone_shared.latent_messages import ref_to_message
+from skipstone_shared.snapshot_streams import write_to_stream
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES, StoredSnapshot
-from skipstone_shared.stored_entry_messages import write_to_messages
 
 TIMEOUT_S = 30.0
 
@@ -53,15 +53,14 @@ def served() -> Iterator[Served]:
 
 
 def messages(write: Write) -> list[pb.WriteLatentRequest]:
-    return list(
-        write_to_messages(
-            write.namespace,
-            write.metadata,
-            write.data,
-            size_bytes=write.size_bytes,
-            xxh3_64=write.xxh3_64,
-        )
+    serialized = write_to_stream(
+        write.namespace,
+        write.metadata,
+        write.data,
+        size_bytes=write.size_bytes,
+        xxh3_64=write.xxh3_64,
     )
+    return [pb.WriteLatentRequest.FromString(message) for message in serialized]
 
 
 def code_of(error: grpc.RpcError) -> grpc.StatusCode:

@@ -23,7 +23,7 @@ from skipstone_shared.errors import FingerprintMismatch, ResourceExhausted
 from skipstone_shared.grpc_server import InProcessSettings, in_process_server
 from skipstone_shared.latent_messages import ref_to_message
 from skipstone_shared.latents import LatentRef
-from skipstone_shared.stored_entry_messages import write_to_messages
+from skipstone_shared.snapshot_streams import write_to_stream
 
 WAIT_S = 60.0
 MIB = 1 << 20
@@ -92,7 +92,7 @@ def stalled_read(stub: LatentKVStub, ref: LatentRef) -> Any:
 def stalled_write(served: Served, count: int) -> Any:
     """A write whose caller stops after so many messages."""
     write = Write.of("stalled", latents(size_bytes=SIZE))
-    messages = write_to_messages(
+    serialized = write_to_stream(
         "", write.metadata, write.data, size_bytes=SIZE, xxh3_64=write.xxh3_64
     )
     gone = threading.Event()
@@ -100,7 +100,7 @@ def stalled_write(served: Served, count: int) -> Any:
 
     def requests() -> Iterator[pb.WriteLatentRequest]:
         for _ in range(count):
-            yield next(messages)
+            yield pb.WriteLatentRequest.FromString(next(serialized))
         gone.wait(2 * WAIT_S)
 
     return served.stub().WriteLatent.future(requests(), timeout=2 * WAIT_S)
