@@ -38,14 +38,20 @@ def knee(steps: Sequence[int], losses: Floats) -> int:
 def steps_of_equal_loss(steps: Sequence[int], losses: Floats, loss: float) -> float:
     """Fewest plain steps whose loss is at most a given one, straight between measured numbers.
 
-    At most the last number, whose quality counts as all that can be had, and at least the first.
+    What counts is the excess over the last number of steps, the full run, on both sides: pictures
+    that are the full run's are worth all its steps, whatever the fit makes of a noisy end.
+
+    Returns:
+        At most the last number, since no more can be had, and at least the first.
     """
     curve = falling(losses)
-    if loss <= curve[-1]:
+    excess = loss - float(losses[-1])
+    above_end = curve - curve[-1]
+    if excess <= 0.0:
         return float(steps[-1])
-    if loss >= curve[0]:
+    if excess >= above_end[0]:
         return float(steps[0])
-    after = int(np.argmax(curve <= loss))
+    after = int(np.argmax(above_end <= excess))
     before = after - 1
-    share = (curve[before] - loss) / (curve[before] - curve[after])
+    share = (above_end[before] - excess) / (above_end[before] - above_end[after])
     return float(steps[before] + share * (steps[after] - steps[before]))

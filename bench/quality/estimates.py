@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from quality import measures
 from quality.curve import thread_weights
@@ -157,14 +158,19 @@ class Estimator:
 
     def _gain(self, method: Method) -> Iterator[QualityFigure]:
         n = len(self._base.sample)
-        equal = {loss: self._equal_steps(method, loss) for loss in ("energy", "attributes")}
-        for loss, draws in equal.items():
-            yield self._figure(f"equal_steps_by_{loss}", method.name, draws, n)
-        if method.reuse is not Reuse.LATENT:
-            # A resumed run is another picture by design; the others mean to give the full run's.
-            equal_draws = self._equal_steps(method, "distance")
-            yield self._figure("equal_steps_by_distance", method.name, equal_draws, n)
-        worth = equal["energy"]
+        kept = ~self._resumed(method)
+        equal = {
+            "energy": self._equal_steps(method, "energy", self._under),
+            # A resumed run is another picture by design: only the others can be compared with
+            # their own full runs.
+            "distance": self._equal_steps(method, "distance", self._all_under(kept)),
+            "attributes": self._equal_steps(method, "attributes", self._under),
+        }
+        yield self._figure("equal_steps_by_energy", method.name, equal["energy"], n)
+        of_kept = int(kept.sum())
+        yield self._figure("equal_steps_by_distance", method.name, equal["distance"], of_kept)
+        yield self._figure("equal_steps_by_attributes", method.name, equal["attributes"], n)
+        worth = np.minimum(equal["energy"], equal["distance"])
         if self._loses_attributes(method):
             worth = np.minimum(worth, equal["attributes"])
         mean = measures.weighted_mean(self._calls(method), self._weights)
@@ -175,17 +181,36 @@ class Estimator:
             gain = worth * asked / mean
             yield self._figure("equal_quality_gain_over_exact_cache", method.name, gain, n)
 
+    def _resumed(self, method: Method) -> npt.NDArray[np.bool_]:
+        """Which pictures of the sample come from a resumed run."""
+        records = self._base.pictures[method.name].records
+        return np.array([record.executed_steps < method.steps for record in records])
+
+    def _all_under(self, kept: npt.NDArray[np.bool_]) -> dict[str, dict[str, Floats]]:
+        """Distances of all methods over some requests of the sample.
+
+        A draw of a tiny sample may have none of them; the sample itself stands in for it.
+        """
+        weights = self._sample_weights * kept
+        weights[weights.sum(axis=1) == 0.0] = kept if kept.any() else 1.0
+        return {
+            name: {"distance": measures.weighted_mean(losses.distance, weights)}
+            for name, losses in self._losses.items()
+        }
+
     def _loses_attributes(self, method: Method) -> bool:
         """Whether a method has measurably fewer attributes right than the full run."""
         full = self._under[plain(self._base.steps).name]["attributes"]
         gap = self._under[method.name]["attributes"] - full
         return interval_of(gap[1:])[0] > 0.0
 
-    def _equal_steps(self, method: Method, loss: str) -> Floats:
+    def _equal_steps(
+        self, method: Method, loss: str, under: Mapping[str, Mapping[str, Floats]]
+    ) -> Floats:
         """Plain steps of equal quality under each row of weights."""
         grid = self._base.grid
-        curves = np.stack([self._under[plain(steps).name][loss] for steps in grid], axis=1)
-        own = self._under[method.name][loss]
+        curves = np.stack([under[plain(steps).name][loss] for steps in grid], axis=1)
+        own = under[method.name][loss]
         return np.array(
             [
                 steps_of_equal_loss(grid, curve, value)

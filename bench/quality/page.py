@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from quality.figures import Figures, QualityFigure, read_figures
-from quality.methods import GRID, Method, Reuse, compared, plain
+from quality.methods import GRID, compared, plain
 from quality.plots import draw_curves
 from quality.session import QUALITY_FIGURES, TRACE_FIGURES
 
@@ -37,23 +37,19 @@ def gain_table(figures: Figures, base: int) -> str:
         f"**N = {base}**, {_shares(figures, base)}, pictures of "
         f"{figures.of('energy_distance', 'latent cache', base).n} requests:",
         "",
-        "| method | mean steps | plain steps of equal quality | gain |",
-        "|---|---|---|---|",
+        "| method | mean steps | plain steps of equal quality, by energy distance | "
+        "by distance to the own full run | gain |",
+        "|---|---|---|---|---|",
     ]
     for method in compared(base):
-        mean = figures.text("mean_steps", method.name, base, ".1f")
-        worth = _worth(figures, method, base)
-        gain = figures.text("equal_quality_gain", method.name, base)
-        lines.append(f"| {method.name} | {mean} | {worth} | **{gain}** |")
+        cells = [
+            figures.text("mean_steps", method.name, base, ".1f"),
+            figures.text("equal_steps_by_energy", method.name, base, ".1f"),
+            figures.text("equal_steps_by_distance", method.name, base, ".1f"),
+            f"**{figures.text('equal_quality_gain', method.name, base)}**",
+        ]
+        lines.append(f"| {method.name} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _worth(figures: Figures, method: Method, base: int) -> str:
-    by_energy = figures.text("equal_steps_by_energy", method.name, base, ".1f")
-    if method.reuse is Reuse.LATENT:
-        return by_energy
-    by_distance = figures.of("equal_steps_by_distance", method.name, base).value
-    return f"{by_energy}; by the own full run {by_distance:.1f}"
 
 
 def _shares(figures: Figures, base: int) -> str:

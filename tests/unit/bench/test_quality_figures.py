@@ -60,6 +60,12 @@ def test_no_quality_is_worth_more_than_the_most_or_less_than_the_fewest_steps() 
     assert steps_of_equal_loss(STEPS, LOSSES, 99.0) == 5
 
 
+def test_pictures_of_the_full_run_are_worth_all_its_steps_also_at_a_noisy_end_of_the_curve() -> (
+    None
+):
+    assert steps_of_equal_loss(STEPS, np.array([16.0, 4.0, 0.9, 1.0]), 1.0) == 40
+
+
 def test_a_noisy_curve_never_rises_with_the_steps() -> None:
     assert np.all(np.diff(falling(np.array([3.0, 1.0, 2.0, 0.5]))) <= 0)
 
