@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import threading
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter as EventCounter
+from prometheus_client import Gauge
 from prometheus_client.registry import Collector
 
 from skipstone_latent_kv.heap import give_back_freed
@@ -18,6 +21,9 @@ from skipstone_shared.errors import ResourceExhausted
 from skipstone_shared.structured_logging import get_logger
 
 T = TypeVar("T")
+
+_Place = tuple[int, int]
+"""A place in a line: calls that its peer had already, number of the arrival."""
 
 _MIN_BYTES_PER_S = 256 << 10
 """What a peer must move on average. A gigabit moves 400 times as much."""
@@ -52,8 +58,9 @@ class StreamBudget:
     ``1 / _MIN_BYTES_PER_S`` seconds of it. So a peer that stops and one that trickles are both
     found, while work of the store (a commit, an fsync) never counts against the peer. A stream that
     is behind by ``stall_timeout_s`` is ended by ``sweep``; one that is behind by a second is ended
-    when another needs its room, the furthest behind first. Who waits for room is served in order of
-    arrival. Every method may be called from any thread.
+    when another needs its room, the furthest behind first. Who waits for room is served in turns:
+    one stream of every peer before the second of any, so that nobody waits behind a crowd that one
+    peer sent; in each turn in order of arrival. Every method may be called from any thread.
     """
 
     def __init__(
@@ -78,8 +85,10 @@ class StreamBudget:
         self._held_bytes = 0
         # Two lines: one who waits for bytes is a stream already, and must not stand behind one that
         # waits for a stream to be over.
-        self._line_for_streams: deque[object] = deque()
-        self._line_for_bytes: deque[object] = deque()
+        self._line_for_streams: list[_Place] = []
+        self._line_for_bytes: list[_Place] = []
+        self._arrivals = itertools.count()
+        self._calls_of: Counter[str] = Counter()
         self._running_gauge = Gauge(
             "skipstone_latent_kv_streams", "Running writes and reads.", registry=None
         )
@@ -90,7 +99,7 @@ class StreamBudget:
             registry=None,
         )
         self._held_gauge.set_function(lambda: self.held_bytes)
-        self._ended = Counter(
+        self._ended = EventCounter(
             "skipstone_latent_kv_stalled_streams_total",
             "Writes and reads that were ended since their caller did not keep up.",
             registry=None,
@@ -122,26 +131,35 @@ class StreamBudget:
         return self._running_gauge, self._held_gauge, self._ended
 
     @contextmanager
-    def admit(self, end: Callable[[], object]) -> Iterator[Stream]:
+    def admit(self, end: Callable[[], object], peer: str = "") -> Iterator[Stream]:
         """Counts a stream while the block runs.
 
         Args:
             end: Ends the stream from another thread, so that the block is left soon.
+            peer: Whose it is; see the class.
 
         Raises:
             ResourceExhausted: there was no room for one more.
         """
-        stream = Stream(self, end)
         with self._changed:
-            with self._room(
-                self._line_for_streams, lambda: len(self._streams) < self._limits.max_streams
-            ):
-                self._streams.add(stream)
+            place = self._calls_of[peer], next(self._arrivals)
+            self._calls_of[peer] += 1
+        stream = Stream(self, end, place)
         try:
+            with self._changed:
+                with self._room(
+                    self._line_for_streams,
+                    place,
+                    lambda: len(self._streams) < self._limits.max_streams,
+                ):
+                    self._streams.add(stream)
             yield stream
         finally:
             with self._changed:
-                self._streams.remove(stream)
+                self._calls_of[peer] -= 1
+                if not self._calls_of[peer]:
+                    del self._calls_of[peer]
+                self._streams.discard(stream)
                 self._held_bytes -= stream.held_bytes
                 self._changed.notify_all()
 
@@ -163,26 +181,28 @@ class StreamBudget:
         with self._changed:
             with self._room(
                 self._line_for_bytes,
+                stream.place,
                 lambda: self._held_bytes + size_bytes <= self._limits.max_bytes,
             ):
                 stream.held_bytes += size_bytes
                 self._held_bytes += size_bytes
 
     @contextmanager
-    def _room(self, line: deque[object], is_free: Callable[[], bool]) -> Iterator[None]:
+    def _room(
+        self, line: list[_Place], place: _Place, is_free: Callable[[], bool]
+    ) -> Iterator[None]:
         """Waits until there is room, at the cost of the stream that is furthest behind."""
-        place = object()
         deadline = self._clock() + self._limits.wait_s
-        line.append(place)
+        bisect.insort(line, place)
         try:
-            while line[0] is not place or not is_free():
+            while line[0] != place or not is_free():
                 if self._clock() >= deadline:
                     raise ResourceExhausted(
                         f"{len(self._streams)} streams hold {self._held_bytes} bytes, the bounds "
                         f"are {self._limits.max_streams} and {self._limits.max_bytes}; try again "
                         "later, or raise max_streams or stream_bytes"
                     )
-                if line[0] is place:
+                if line[0] == place:
                     self._end_slowest()
                 self._changed.wait(_LOOK_AGAIN_S)
             yield
@@ -213,8 +233,9 @@ class StreamBudget:
 class Stream:
     """One admitted stream; made by ``StreamBudget.admit``."""
 
-    def __init__(self, budget: StreamBudget, end: Callable[[], object]) -> None:
+    def __init__(self, budget: StreamBudget, end: Callable[[], object], place: _Place) -> None:
         self.held_bytes = 0
+        self.place = place
         self.is_ended = False
         self._budget = budget
         self._end = end

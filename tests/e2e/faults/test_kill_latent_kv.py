@@ -143,6 +143,7 @@ def test_what_was_acknowledged_survives_every_kill(tmp_path: Path, rounds: int) 
     with running_service("latent_kv", "--data-dir", str(tmp_path)) as target:
         with LatentKVClient(target) as store:
             check_all(store, states)
+    assert not (tmp_path / "data.mdb.damaged").exists()
     report = verify(tmp_path)
     assert report.problems == ()
     assert report.unused_values == 0

@@ -132,4 +132,5 @@ def test_what_was_acknowledged_survives_every_kill(tmp_path: Path, rounds: int) 
         with VectorIndexClient(target) as index:
             check_all(index, states)
     assert states.acknowledged > rounds
+    assert not (tmp_path / "records.mdb.damaged").exists()
     assert list(tmp_path.glob("graphs/*.graph")), "no kill fell into the time of a graph"

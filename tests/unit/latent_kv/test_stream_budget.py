@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -162,28 +162,41 @@ def test_a_stream_that_keeps_up_gives_no_way(clock: Clock) -> None:
             pass
 
 
-def test_those_who_wait_are_served_in_order_of_arrival() -> None:
+def served_in_order(callers: Sequence[str]) -> list[int]:
+    """Numbers of the callers, who come one after another, in the order in which room is given."""
     budget = StreamBudget(StreamLimits(max_bytes=100, wait_s=60.0))
     served: list[int] = []
 
     def work(number: int) -> None:
-        with budget.admit(no_end) as stream:
+        with budget.admit(no_end, callers[number]) as stream:
             stream.hold(60)
             served.append(number)
 
-    with ThreadPoolExecutor(16) as pool:
-        with budget.admit(no_end) as stream:
+    with ThreadPoolExecutor(len(callers)) as pool:
+        with budget.admit(no_end, "first") as stream:
             stream.hold(100)
             waiting = []
-            for number in range(16):
+            for number in range(len(callers)):
                 waiting.append(pool.submit(work, number))
                 while budget.waiting <= number:
                     threading.Event().wait(0.001)
             assert served == []
         for future in waiting:
             future.result(60)
-    assert served == list(range(16))
     assert (budget.held_bytes, budget.waiting) == (0, 0)
+    return served
+
+
+def test_those_who_wait_are_served_in_order_of_arrival() -> None:
+    assert served_in_order([f"peer {number}" for number in range(16)]) == list(range(16))
+
+
+def test_nobody_waits_behind_a_crowd_that_one_peer_sent() -> None:
+    assert served_in_order(["crowd"] * 6 + ["two", "one", "two"]) == [0, 6, 7, 1, 8, 2, 3, 4, 5]
+
+
+def test_whose_streams_run_already_waits_for_those_who_have_none() -> None:
+    assert served_in_order(["first", "first", "other"]) == [2, 0, 1]
 
 
 def test_memory_is_given_back_after_streams_were_ended(clock: Clock) -> None:
