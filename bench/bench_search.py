@@ -2,14 +2,16 @@
 
 Runs the service as a process of its own and asks it over gRPC on loopback, one query at a time,
 with the payload of a real entry (a prompt and five references). The limits in the same run: hnswlib
-in this process with the same vectors and parameters, and a comparison with every vector. Service
-and hnswlib take turns, query by query, so that noise of the machine hits both alike.
+in this process with the same vectors and parameters, a bare gRPC call with answers of the same
+size, and a comparison with every vector. They take turns, query by query, so that noise of the
+machine hits all alike.
 
-Vectors are clustered as prompts are (many around few topics), or MiniLM's of the prompts in a file.
+Vectors are clustered as prompts are (many around few topics), or MiniLM's of the prompts in a file
+(`--prompts bench/data/request_log.csv`; `--exact-limit` has the service use a graph for so few).
 
     recall_at_10        share of the 10 nearest that is found; p99: the worst but 1 % of the queries
     search_ms           one search through the service; with its CPU and that of this process
-    search_overhead_ms  the same less raw hnswlib, query by query
+    search_overhead_ms  the same less raw hnswlib, query by query; rival `grpc` is the bare call
     startup_s           from the start of a killed service to its first right answer
     startup_fast_s      ... to a search no slower than twice the median before the kill
 
@@ -32,8 +34,10 @@ from typing import Any
 import hnswlib
 import numpy as np
 
-from search.service import IndexProcess, rows_of
+from search.echo import EchoProcess
+from search.service import IndexProcess, answer_bytes, rows_of
 from search.vectors import Ids, Matrix, clustered_split, nearest_exactly, prompt_split
+from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
 
 TOP_K = 10
@@ -78,6 +82,11 @@ def print_figure(figure: str, entries: int, samples: list[float], **more: Any) -
     print(json.dumps(line), flush=True)
 
 
+def print_ms(figure: str, entries: int, seconds: list[float], **more: Any) -> None:
+    """One JSON line of times."""
+    print_figure(figure, entries, [1000 * value for value in seconds], **more)
+
+
 def sweep(args: argparse.Namespace, vectors: Matrix, queries: Matrix) -> None:
     """Compares parameters of raw graphs."""
     exact = nearest_exactly(vectors, queries, TOP_K)
@@ -91,15 +100,43 @@ def sweep(args: argparse.Namespace, vectors: Matrix, queries: Matrix) -> None:
             parameters = {"m": m, "ef_construction": ef_construction, "ef": ef, "data": args.data}
             found = recalls([rows for rows, _ in answers], exact)
             print_figure("recall_at_10", len(vectors), found, rival="hnswlib", **parameters)
-            print_figure(
+            print_ms(
                 "search_ms",
                 len(vectors),
-                [1000 * seconds for _, seconds in answers],
+                [seconds for _, seconds in answers],
                 rival="hnswlib",
                 build_s=round(build_s, 2),
                 graph_mb=round(graph.index_file_size() / 1e6, 1),
                 **parameters,
             )
+
+
+class Rounds:
+    """Service, hnswlib and a bare call asked in turns."""
+
+    def __init__(self, service: IndexProcess, graph: hnswlib.Index, echo: EchoProcess) -> None:
+        """Takes what is asked."""
+        self._service, self._graph, self._echo = service, graph, echo
+        self.ours_s: list[float] = []
+        self.raw_s: list[float] = []
+        self.echo_s: list[float] = []
+        self.our_rows: list[list[int]] = []
+        self.raw_rows: list[list[int]] = []
+        self.client_cpu_s = 0.0
+
+    def ask(self, query: Matrix) -> None:
+        """Asks all of them once."""
+        cpu, start = time.process_time(), time.perf_counter()
+        hits = self._service.search(query, TOP_K)
+        self.ours_s.append(time.perf_counter() - start)
+        self.client_cpu_s += time.process_time() - cpu
+        self.our_rows.append(rows_of(hits))
+        rows, seconds = ask_raw(self._graph, query)
+        self.raw_s.append(seconds)
+        self.raw_rows.append(rows)
+        start = time.perf_counter()
+        self._echo.ask(query.tobytes())
+        self.echo_s.append(time.perf_counter() - start)
 
 
 def measure_searches(
@@ -109,31 +146,30 @@ def measure_searches(
     vectors: Matrix,
     queries: Matrix,
 ) -> float:
-    """Asks service and hnswlib in turns; returns the median of a search in seconds."""
+    """Asks service and limits in turns; returns the median of a search in seconds."""
     exact = nearest_exactly(vectors, queries, TOP_K)
-    for query in queries[:20]:  # connections, caches
-        service.search(query, TOP_K)
-        ask_raw(graph, query)
-    ours, raw, own_rows, raw_rows = [], [], [], []
-    own_cpu, service_cpu = 0.0, service.cpu_s()
-    for query in queries:
-        cpu, start = time.process_time(), time.perf_counter()
-        hits = service.search(query, TOP_K)
-        ours.append(time.perf_counter() - start)
-        own_cpu += time.process_time() - cpu
-        own_rows.append(rows_of(hits))
-        rows, seconds = ask_raw(graph, query)
-        raw.append(seconds)
-        raw_rows.append(rows)
-    cpu_ms = 1000 * (own_cpu + service.cpu_s() - service_cpu) / len(queries)
+    echo = EchoProcess(answer_bytes(service.search(queries[0], TOP_K)))
+    try:
+        warm_up = Rounds(service, graph, echo)
+        for query in queries[:20]:  # connections, caches
+            warm_up.ask(query)
+        rounds, service_cpu = Rounds(service, graph, echo), service.cpu_s()
+        for query in queries:
+            rounds.ask(query)
+        service_cpu = service.cpu_s() - service_cpu
+    finally:
+        echo.close()
+    cpu_ms = 1000 * (rounds.client_cpu_s + service_cpu) / len(queries)
     count, told = len(vectors), {"data": args.data}
-    print_figure("recall_at_10", count, recalls(own_rows, exact), **told)
-    print_figure("recall_at_10", count, recalls(raw_rows, exact), rival="hnswlib", **told)
-    print_figure("search_ms", count, [1000 * s for s in ours], cpu_ms=round(cpu_ms, 3), **told)
-    print_figure("search_ms", count, [1000 * s for s in raw], rival="hnswlib", **told)
-    differences = [1000 * (a - b) for a, b in zip(ours, raw, strict=True)]
-    print_figure("search_overhead_ms", count, differences, **told)
-    return float(np.median(ours))
+    print_figure("recall_at_10", count, recalls(rounds.our_rows, exact), **told)
+    raw_recalls = recalls(rounds.raw_rows, exact)
+    print_figure("recall_at_10", count, raw_recalls, rival="hnswlib", **told)
+    print_ms("search_ms", count, rounds.ours_s, cpu_ms=round(cpu_ms, 3), **told)
+    print_ms("search_ms", count, rounds.raw_s, rival="hnswlib", **told)
+    over = [a - b for a, b in zip(rounds.ours_s, rounds.raw_s, strict=True)]
+    print_ms("search_overhead_ms", count, over, **told)
+    print_ms("search_overhead_ms", count, rounds.echo_s, rival="grpc", **told)
+    return float(np.median(rounds.ours_s))
 
 
 def measure_starts(
@@ -159,16 +195,16 @@ def measure_starts(
 
 def measure_service(args: argparse.Namespace, vectors: Matrix, queries: Matrix) -> None:
     """Fills a service, asks it and restarts it."""
-    settings = VectorIndexSettings()
-    if len(vectors) <= settings.exact_search_limit * 5 // 4:
-        raise SystemExit("too few entries: the service would search them exactly")
+    settings = VectorIndexSettings(exact_search_limit=args.exact_limit)
+    options = AdaptiveOptions(exact_search_limit=settings.exact_search_limit)
     with tempfile.TemporaryDirectory() as directory:
-        service = IndexProcess(Path(directory))
+        service = IndexProcess(Path(directory), ["--exact-search-limit", str(args.exact_limit)])
         try:
             service.fill(vectors)
             graph = raw_graph(vectors, settings.hnsw_m, settings.hnsw_ef_construction)
             graph.set_ef(settings.hnsw_ef_search)
-            service.wait_for_graph()
+            if len(vectors) > options.graph_from:
+                service.wait_for_graph()
             median_s = measure_searches(args, service, graph, vectors, queries)
             measure_starts(args, service, vectors, median_s)
         finally:
@@ -179,11 +215,13 @@ def main() -> None:
     """Measures what the arguments say."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     numbers: dict[str, Any] = {"type": int, "nargs": "+"}
-    parser.add_argument("--entries", default=[10_000], **numbers)
+    parser.add_argument("--entries", default=[1_000, 10_000], **numbers)
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--prompts", type=Path, nargs="+", help="tables with a column `prompt`")
+    limit = VectorIndexSettings().exact_search_limit
+    parser.add_argument("--exact-limit", type=int, default=limit, help="of the service")
     parser.add_argument("--sweep", action="store_true", help="parameters of raw graphs instead")
     parser.add_argument("--m", default=[8, 16, 32], **numbers)
     parser.add_argument("--ef-construction", default=[100, 200], **numbers)

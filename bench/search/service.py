@@ -6,14 +6,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
 from search.vectors import Matrix
 from skipstone_client.vector_index import VectorIndexClient
-from skipstone_shared.index_entries import IndexEntry, SearchHit, Vector, VectorEntry
+from skipstone_shared.index_entries import IndexEntry, PackedHit, SearchHit, Vector, VectorEntry
+from skipstone_shared.index_entry_messages import pack_entry, packed_hits_to_message
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 
 KEY = "c0ffee00" * 4
@@ -26,15 +27,17 @@ _PROMPT = "a red fox in the snow at dawn, photograph, soft light, shallow depth 
 class IndexProcess:
     """One vector_index over one directory."""
 
-    def __init__(self, directory: Path) -> None:
-        """Starts it; what it writes goes to a log beside its data."""
+    def __init__(self, directory: Path, flags: Sequence[str] = ()) -> None:
+        """Starts it with flags; what it writes goes to a log beside its data."""
         self._directory = directory
+        self._flags = flags
         self._start()
 
     def _start(self) -> None:
         self.started = time.perf_counter()
         self._log = (self._directory / "log").open("w+", encoding="utf-8")
         flags = ["--port", "0", "--data-dir", str(self._directory / "data"), "--log-format", "json"]
+        flags += self._flags
         self._process = subprocess.Popen(
             [sys.executable, "-m", "skipstone_vector_index", *flags], stderr=self._log
         )
@@ -97,6 +100,12 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
 def rows_of(hits: list[SearchHit]) -> list[int]:
     """The row numbers of hits."""
     return [int(hit.entry.entry_id) for hit in hits]
+
+
+def answer_bytes(hits: list[SearchHit]) -> int:
+    """Bytes of the answer that has these hits."""
+    packed = [PackedHit(pack_entry(hit.entry), hit.similarity) for hit in hits]
+    return packed_hits_to_message(packed).ByteSize()
 
 
 def _entry(row: int) -> IndexEntry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import grpc
@@ -13,7 +13,7 @@ from skipstone.vector_index.v1 import vector_index_pb2_grpc
 from skipstone_shared.errors import InvalidArgument, SkipstoneError
 from skipstone_shared.grpc_errors import to_status
 from skipstone_shared.grpc_server import Mounted
-from skipstone_shared.index_entries import VectorEntry
+from skipstone_shared.index_entries import PackedHit, VectorEntry
 from skipstone_shared.index_entry_messages import (
     index_capabilities_to_message,
     index_page_to_message,
@@ -35,7 +35,11 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 _MAX_ANSWER_BYTES = 4_000_000
-"""A little under the 4 MiB that a gRPC client receives by default, framing included."""
+"""A little under the 4 MiB that a gRPC client receives by default: a thousand results have frames
+of their own."""
+
+_FRAME_BYTES = 19
+"""Of a hit in an answer, beside its packed entry: at most."""
 
 
 def mount(index: ServedIndex) -> Mounted:
@@ -90,7 +94,8 @@ class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
             request.embedding_model_id,
         )
         found = self._index.search_packed(search)
-        return _fitting(pb.SearchEntriesResponse(results=map(packed_hits_to_message, found)))
+        _check_fits(found)
+        return pb.SearchEntriesResponse(results=map(packed_hits_to_message, found))
 
     def GetEntry(  # noqa: D102, N802
         self, request: pb.GetEntryRequest, context: grpc.ServicerContext
@@ -152,16 +157,16 @@ def _status(error: SkipstoneError | None) -> status_pb2.Status:
     return status_pb2.Status() if error is None else to_status(error)
 
 
-def _fitting(answer: pb.SearchEntriesResponse) -> pb.SearchEntriesResponse:
-    """Returns the answer if it fits in one message.
+def _check_fits(found: Sequence[Sequence[PackedHit]]) -> None:
+    """Checks that an answer fits in one message.
 
     Raises:
         InvalidArgument: It does not.
     """
-    if answer.ByteSize() > _MAX_ANSWER_BYTES:
+    size_bytes = sum(len(hit.packed) + _FRAME_BYTES for hits in found for hit in hits)
+    if size_bytes > _MAX_ANSWER_BYTES:
         raise InvalidArgument(
-            f"the hits take {answer.ByteSize()} bytes",
+            f"the hits take {size_bytes} bytes",
             field="top_k",
             allowed=f"so few hits or queries that the answer stays below {_MAX_ANSWER_BYTES} bytes",
         )
-    return answer
