@@ -19,8 +19,10 @@ from quality.curve import Curve
 from quality.decisions import Decision, decided_once
 from quality.estimates import Base, Estimator
 from quality.figures import QualityFigure, publish
-from quality.methods import MOST_STEPS, compared, plain, run_of
+from quality.hits import Hits, methods_of_hits, resumed_indices
+from quality.methods import MOST_STEPS, compared, run_of
 from quality.pictures import PictureStore, Run, Studio
+from quality.sample import sampled
 from quality.session import TRACE_FIGURES, Session, parse_options, tell
 
 
@@ -61,7 +63,6 @@ def base_of(
         return None
     count = len(made[compared(steps)[0].name].records)
     plain_pictures = {name: p.first(count) for name, p in curve.pictures.items()}
-    assert plain(steps).name in plain_pictures, "a base is a measured number of steps"
     return Base(
         steps,
         session.requests,
@@ -69,7 +70,24 @@ def base_of(
         curve.sample[:count],
         {**plain_pictures, **made},
         curve.reference.first(count),
+        hits_of(session, steps, decisions),
     )
+
+
+def hits_of(session: Session, steps: int, decisions: Sequence[Decision]) -> Hits:
+    """Pictures of resumed requests."""
+
+    def runs_of(index: int) -> dict[str, Run]:
+        return {
+            method.name: run_of(method, index, session.requests, decisions)
+            for method in methods_of_hits(steps)
+        }
+
+    order = sampled(len(session.requests), len(session.requests))
+    indices = resumed_indices(order, decisions, session.options.hits)
+    made = session.pictures(f"hits at {steps} steps", indices, runs_of) or {}
+    count = len(next(iter(made.values())).records) if made else 0
+    return Hits(tuple(indices[:count]), made)
 
 
 if __name__ == "__main__":

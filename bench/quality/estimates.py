@@ -18,8 +18,9 @@ from quality.curve import thread_weights
 from quality.decisions import Decision
 from quality.equal_quality import steps_of_equal_loss
 from quality.figures import QualityFigure, interval_of, quantiles_of
+from quality.hits import Hits, resumed_share
 from quality.measures import Floats, Pictures
-from quality.methods import GRID, Method, Reuse, compared, executed_steps, plain
+from quality.methods import GRID, Method, Reuse, alone, compared, executed_steps, plain
 from quality.trace import CaptionRequest
 from skipstone_shared.orchestration import HitTier
 
@@ -37,6 +38,7 @@ class Base:
         sample: Indices of the requests that have pictures.
         pictures: Method -> its pictures of the sample; plain methods of the grid among them.
         reference: Converged pictures of the same captions from other noise.
+        hits: Resumed requests of the whole trace with their pictures.
     """
 
     steps: int
@@ -45,6 +47,7 @@ class Base:
     sample: Sequence[int]
     pictures: Mapping[str, Pictures]
     reference: Pictures
+    hits: Hits
 
     @property
     def full(self) -> Pictures:
@@ -97,6 +100,9 @@ class Estimator:
         self._under = {
             name: losses.under(self._sample_weights) for name, losses in self._losses.items()
         }
+        for method in compared(base.steps):
+            if method.reuse is Reuse.LATENT:
+                self._under[method.name]["attributes"] = self._attribute_loss(method)
 
     def figures(self) -> Iterator[QualityFigure]:
         """All figures."""
@@ -107,6 +113,8 @@ class Estimator:
             yield from self._quality(method)
         for method in compared(base.steps):
             yield from self._gain(method)
+            if method.reuse is Reuse.LATENT and base.hits.indices:
+                yield from self._of_hits(method)
         for tier in HitTier:
             there = np.array([float(d.tier == tier.value) for d in base.decisions])
             shares = measures.weighted_mean(there, self._weights)
@@ -118,6 +126,30 @@ class Estimator:
             measures.distances(pictures, self._base.full),
             measures.energy_kernel(pictures, self._base.reference),
         )
+
+    def _attribute_loss(self, method: Method) -> Floats:
+        """Of a method that resumes: that of runs from noise and what its hits lose beside it."""
+        hits, loss = self._base.hits, self._under[alone(method).name]["attributes"]
+        if not hits.indices:
+            return loss
+        share = resumed_share(self._base.decisions, self._weights)
+        return loss + share * measures.weighted_mean(hits.lost(method), self._hit_weights())
+
+    def _hit_weights(self) -> Floats:
+        weights = self._weights[:, list(self._base.hits.indices)]
+        weights[weights.sum(axis=1) == 0.0] = 1.0  # a draw without any hit says nothing of them
+        return weights
+
+    def _of_hits(self, method: Method) -> Iterator[QualityFigure]:
+        hits, weights = self._base.hits, self._hit_weights()
+        accuracy = measures.attribute_accuracy(hits.pictures[method.name])
+        for figure, values in (
+            ("hit_attribute_accuracy", accuracy),
+            ("hit_attribute_accuracy_less_full", -hits.lost(method)),
+            ("hit_distance_to_full_run", hits.distance(method)),
+        ):
+            draws = measures.weighted_mean(values, weights)
+            yield self._figure(figure, method.name, draws, len(values), values)
 
     def _calls(self, method: Method) -> Floats:
         """Denoiser calls of every request of the trace; block-cached ones as full calls."""

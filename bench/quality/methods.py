@@ -52,9 +52,21 @@ def plain(steps: int) -> Method:
     return Method(f"{steps} plain steps", steps)
 
 
+def cached_blocks(steps: int, preset: BlockCachePreset) -> Method:
+    """Every request runs alone, with block caching."""
+    return Method(f"block cache {preset.value}", steps, preset=preset)
+
+
+def alone(method: Method) -> Method:
+    """A method without what it reuses between requests."""
+    if method.preset is None:
+        return plain(method.steps)
+    return cached_blocks(method.steps, method.preset)
+
+
 def compared(steps: int) -> list[Method]:
     """All methods beside the plain ones whose runs have `steps` steps."""
-    methods = [Method(f"block cache {preset.value}", steps, preset=preset) for preset in PRESETS]
+    methods = [cached_blocks(steps, preset) for preset in PRESETS]
     for reuse in (Reuse.EXACT, Reuse.LATENT):
         methods.append(Method(f"{reuse.value} cache", steps, reuse))
         methods += [
@@ -86,6 +98,14 @@ def run_of(
         skip_steps=decision.skip_steps,
         kind=ResumeKind(decision.kind),
     )
+
+
+def shows_resumed(index: int, decisions: Sequence[Decision]) -> bool:
+    """Whether the picture of a request comes from a resumed run, its own or the one it repeats."""
+    decision = decisions[index]
+    if decision.tier == HitTier.EXACT.value and decision.donor is not None:
+        return shows_resumed(decision.donor, decisions)
+    return decision.tier == HitTier.APPROXIMATE.value
 
 
 def executed_steps(method: Method, decision: Decision) -> int:

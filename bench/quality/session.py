@@ -19,7 +19,7 @@ REFERENCE: Final = "reference"
 FOLDER: Final = Path("out/bench/quality")
 TRACE_FIGURES: Final = "trace_figures.jsonl"
 QUALITY_FIGURES: Final = "quality_figures.jsonl"
-_QUICK: Final = {"requests": 120, "sample": 4, "prompts": 1, "draws": 200}
+_QUICK: Final = {"requests": 120, "sample": 4, "hits": 4, "prompts": 1, "draws": 200}
 
 
 def parse_options(description: str | None) -> argparse.Namespace:
@@ -27,6 +27,7 @@ def parse_options(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--requests", type=int, default=1000, help="length of the trace")
     parser.add_argument("--sample", type=int, default=80, help="requests that get pictures")
+    parser.add_argument("--hits", type=int, default=40, help="resumed requests that get pictures")
     parser.add_argument("--prompts", type=int, default=8, help="captions of the seed diversity")
     parser.add_argument("--draws", type=int, default=1000, help="draws of the bootstrap")
     parser.add_argument("--minutes", type=float, help="begin no picture later; run again to go on")
