@@ -51,6 +51,16 @@ def search_request(
     )
 
 
+def get_request(namespace: str, entry_id: str, include_vector: bool) -> pb.GetEntryRequest:
+    """The request of one entry."""
+    return new_message(
+        pb.GetEntryRequest,
+        namespace=namespace,
+        entry_id=entry_id,
+        include_vector=include_vector,
+    )
+
+
 def list_request(
     namespace: str, compatibility_key: str, page_size: int, page_token: str
 ) -> pb.ListEntriesRequest:

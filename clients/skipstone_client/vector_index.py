@@ -8,6 +8,7 @@ from skipstone.vector_index.v1 import vector_index_pb2 as pb
 from skipstone.vector_index.v1.vector_index_pb2_grpc import VectorIndexStub
 from skipstone_client._channel import VECTOR_INDEX
 from skipstone_client._index_requests import (
+    get_request,
     list_request,
     namespaces_request,
     search_request,
@@ -80,10 +81,15 @@ class VectorIndexClient(SyncClient[VectorIndexStub]):
         return [hits_from_message(result) for result in response.results]
 
     def get_entry(
-        self, namespace: str, entry_id: str, *, timeout_s: float | None = None
+        self,
+        namespace: str,
+        entry_id: str,
+        include_vector: bool = False,
+        *,
+        timeout_s: float | None = None,
     ) -> LocatedEntry:
-        """One entry and the partition it is in."""
-        request = new_message(pb.GetEntryRequest, namespace=namespace, entry_id=entry_id)
+        """One entry and the partition it is in; with its vector when asked."""
+        request = get_request(namespace, entry_id, include_vector)
         return located_entry_from_message(self._call(self._stub.GetEntry, request, timeout_s))
 
     def list_entries(

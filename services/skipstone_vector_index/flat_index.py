@@ -143,7 +143,9 @@ class FlatIndex:
             [PackedHit(pack_entry(hit.entry), hit.similarity) for hit in hits] for hits in found
         ]
 
-    def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
+    def get_entry(
+        self, namespace: str, entry_id: str, include_vector: bool = False
+    ) -> LocatedEntry:
         """Returns one entry; see `VectorIndex`."""
         namespace = checked_namespace(namespace)
         checked_entry_id(entry_id)
@@ -156,7 +158,7 @@ class FlatIndex:
         if not found:
             raise EntryNotFound(f"no entry {entry_id} in namespace {namespace}")
         stored, key = max(found, key=lambda item: item[0].revision)
-        return LocatedEntry(stored.entry, key)
+        return LocatedEntry(stored.entry, key, stored.vector if include_vector else None)
 
     def list_entries(
         self,

@@ -131,7 +131,9 @@ class HnswIndex:
             for hits in found
         ]
 
-    def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
+    def get_entry(
+        self, namespace: str, entry_id: str, include_vector: bool = False
+    ) -> LocatedEntry:
         """Returns one entry; see `VectorIndex`."""
         self._check_open()
         namespace = checked_namespace(namespace)
@@ -145,7 +147,12 @@ class HnswIndex:
                     found = record, partition
         if found is None:
             raise EntryNotFound(f"no entry {entry_id} in namespace {namespace}")
-        return LocatedEntry(found[0].entry(), found[1].compatibility_key)
+        record, partition = found
+        return LocatedEntry(
+            record.entry(),
+            partition.compatibility_key,
+            record.vector if include_vector else None,
+        )
 
     def list_entries(
         self,

@@ -87,8 +87,15 @@ class VectorIndex(Protocol):
         """
         ...
 
-    def get_entry(self, namespace: str, entry_id: str) -> LocatedEntry:
+    def get_entry(
+        self, namespace: str, entry_id: str, include_vector: bool = False
+    ) -> LocatedEntry:
         """Returns one entry; of several partitions that have it, from the one that got it last.
+
+        Args:
+            namespace: Namespace.
+            entry_id: Entry.
+            include_vector: Whether its vector comes with it.
 
         Raises:
             EntryNotFound: No such entry.

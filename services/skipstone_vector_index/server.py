@@ -100,7 +100,8 @@ class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
     def GetEntry(  # noqa: D102, N802
         self, request: pb.GetEntryRequest, context: grpc.ServicerContext
     ) -> pb.GetEntryResponse:
-        return located_entry_to_message(self._index.get_entry(request.namespace, request.entry_id))
+        located = self._index.get_entry(request.namespace, request.entry_id, request.include_vector)
+        return located_entry_to_message(located)
 
     def ListEntries(  # noqa: D102, N802
         self, request: pb.ListEntriesRequest, context: grpc.ServicerContext

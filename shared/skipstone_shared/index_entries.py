@@ -73,10 +73,17 @@ class PackedHit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocatedEntry:
-    """An entry with the compatibility key of its partition."""
+    """An entry and where it is.
+
+    Attributes:
+        entry: The entry.
+        compatibility_key: Key of its partition.
+        vector: Its vector as it is kept, float32 ``(dimension,)``; None when not asked for.
+    """
 
     entry: IndexEntry
     compatibility_key: str
+    vector: Vector | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

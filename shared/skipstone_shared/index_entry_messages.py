@@ -106,13 +106,19 @@ def hits_from_message(message: vector_index_pb2.SearchResult) -> list[SearchHit]
 def located_entry_to_message(located: LocatedEntry) -> vector_index_pb2.GetEntryResponse:
     """The message of an entry and its partition."""
     return vector_index_pb2.GetEntryResponse(
-        entry=index_entry_to_message(located.entry), compatibility_key=located.compatibility_key
+        entry=index_entry_to_message(located.entry),
+        compatibility_key=located.compatibility_key,
+        vector=b"" if located.vector is None else vector_bytes(located.vector),
     )
 
 
 def located_entry_from_message(message: vector_index_pb2.GetEntryResponse) -> LocatedEntry:
     """The entry and its partition of a message."""
-    return LocatedEntry(index_entry_from_message(message.entry), message.compatibility_key)
+    return LocatedEntry(
+        index_entry_from_message(message.entry),
+        message.compatibility_key,
+        vector_from_bytes(message.vector) if message.vector else None,
+    )
 
 
 def index_page_to_message(page: IndexPage) -> vector_index_pb2.ListEntriesResponse:

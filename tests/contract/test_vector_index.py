@@ -131,6 +131,14 @@ def test_what_was_upserted_is_found_with_every_field(index: VectorIndex) -> None
     assert index.get_entry("default", "e1").compatibility_key == KEY
 
 
+def test_a_vector_comes_with_its_entry_when_asked_for(index: VectorIndex) -> None:
+    put(index, entry("e1", vec(3, 4)))
+    assert index.get_entry("", "e1").vector is None
+    vector = index.get_entry("", "e1", include_vector=True).vector
+    assert vector is not None
+    assert vector.tolist() == pytest.approx([0.6, 0.8])
+
+
 def test_an_entry_without_a_create_time_gets_the_time_it_was_stored(index: VectorIndex) -> None:
     put(index, entry("e1", vec(1, 0)))
     assert index.get_entry("", "e1").entry.create_time == NOW

@@ -376,19 +376,23 @@ class GetEntryRequest(_message.Message):
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
     ENTRY_ID_FIELD_NUMBER: _builtins.int
+    INCLUDE_VECTOR_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Namespace; empty means "default"."""
     entry_id: _builtins.str
     """Entry id."""
+    include_vector: _builtins.bool
+    """Whether to return its vector too."""
     def __init__(
         self,
         *,
         namespace: _builtins.str = ...,
         entry_id: _builtins.str = ...,
+        include_vector: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "namespace", b"namespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_id", b"entry_id", "include_vector", b"include_vector", "namespace", b"namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,8 +406,13 @@ class GetEntryResponse(_message.Message):
 
     ENTRY_FIELD_NUMBER: _builtins.int
     COMPATIBILITY_KEY_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
     compatibility_key: _builtins.str
     """Partition it is in."""
+    vector: _builtins.bytes
+    """Its vector as 32-bit little-endian floats, as it is kept: of norm 1 where the metric is the
+    cosine. Empty when it was not asked for.
+    """
     @_builtins.property
     def entry(self) -> Global___IndexEntry:
         """The entry."""
@@ -413,10 +422,11 @@ class GetEntryResponse(_message.Message):
         *,
         entry: Global___IndexEntry | None = ...,
         compatibility_key: _builtins.str = ...,
+        vector: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compatibility_key", b"compatibility_key", "entry", b"entry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compatibility_key", b"compatibility_key", "entry", b"entry", "vector", b"vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

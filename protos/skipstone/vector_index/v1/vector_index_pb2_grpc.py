@@ -123,7 +123,7 @@ class VectorIndexServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetEntry(self, request, context):
-        """Returns one entry without its vector. Idempotent.
+        """Returns one entry, and its vector when asked for. Idempotent.
         Errors:
         NOT_FOUND: no such entry; normal.
         INVALID_ARGUMENT: a bad id; correct the call.

@@ -58,7 +58,7 @@ class VectorIndexStub:
       UNAVAILABLE: the service is shutting down; go on without the cache.
     """
     GetEntry: _grpc.UnaryUnaryMultiCallable[_vector_index_pb2.GetEntryRequest, _vector_index_pb2.GetEntryResponse]
-    """Returns one entry without its vector. Idempotent.
+    """Returns one entry, and its vector when asked for. Idempotent.
     Errors:
       NOT_FOUND: no such entry; normal.
       INVALID_ARGUMENT: a bad id; correct the call.
@@ -128,7 +128,7 @@ class VectorIndexAsyncStub(VectorIndexStub):
       UNAVAILABLE: the service is shutting down; go on without the cache.
     """
     GetEntry: _aio.UnaryUnaryMultiCallable[_vector_index_pb2.GetEntryRequest, _vector_index_pb2.GetEntryResponse]  # type: ignore[assignment]
-    """Returns one entry without its vector. Idempotent.
+    """Returns one entry, and its vector when asked for. Idempotent.
     Errors:
       NOT_FOUND: no such entry; normal.
       INVALID_ARGUMENT: a bad id; correct the call.
@@ -219,7 +219,7 @@ class VectorIndexServicer(metaclass=_abc_1.ABCMeta):
         request: _vector_index_pb2.GetEntryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_vector_index_pb2.GetEntryResponse, _abc.Awaitable[_vector_index_pb2.GetEntryResponse]]:
-        """Returns one entry without its vector. Idempotent.
+        """Returns one entry, and its vector when asked for. Idempotent.
         Errors:
           NOT_FOUND: no such entry; normal.
           INVALID_ARGUMENT: a bad id; correct the call.
