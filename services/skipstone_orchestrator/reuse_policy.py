@@ -1,24 +1,28 @@
 """Which donor and how many steps to skip: pure functions of scores, noise levels and limits.
 
-The table is a published one for 50 steps at shift 1 and text cosine: above .95 skip 25, .90 20,
-.85 15, .75 10, .65 5. It is read by sigma, never by index: k of 50 at shift 1 is flow sigma
-1 - k / 50, and a run may start at the deepest step whose noise level is not below that.
+A table says down to which noise level a score may skip. It is read by sigma, never by index: a run
+may start at the deepest step whose noise level is not below the row's. Tables come from a
+calibration (`calibration.py`); where none is used, one published for 50 steps at shift 1 and text
+cosine holds: above .95 skip 25, .90 20, .85 15, .75 10, .65 5, where k of 50 is sigma 1 - k / 50.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_shared.latents import canonical_hash
 from skipstone_shared.orchestration import ReuseKind
 
 TABLE_STEPS = 50
-POLICY_FAMILY = "published-table-1"
+POLICY_FAMILY = "depth-by-score-2"
 
 DONOR_RESUMED = "DONOR_RESUMED"
 BELOW_LOWEST_TIER = "BELOW_LOWEST_TIER"
+TIERS_CLOSED = "TIERS_CLOSED"
+FEWER_STEPS_WIN = "FEWER_STEPS_WIN"
+SEED_DIVERSITY = "SEED_DIVERSITY"
 BELOW_MIN_SIMILARITY = "BELOW_MIN_SIMILARITY"
 DONOR_DEPTH = "DONOR_DEPTH"
 KIND_UNSUPPORTED = "KIND_UNSUPPORTED"
@@ -30,39 +34,101 @@ NO_SNAPSHOT = "NO_SNAPSHOT"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tier:
-    """A row of the table: a score above `above` may skip `skip_of_50` of 50 steps at shift 1."""
+    """A row of a table: a score above `above` may resume at noise level `level` and higher.
+
+    Attributes:
+        above: The score.
+        level: The noise level.
+        drift: Measured distance from the request's own full run; None: not measured.
+        wrong: Lower bound of the measured share of wrong pictures; None: not measured.
+        diverse: Whether pictures of one prompt and many seeds stay different from each other.
+    """
 
     above: float
-    skip_of_50: int
+    level: float
+    drift: float | None = None
+    wrong: float | None = None
+    diverse: bool = True
 
-    @property
-    def level(self) -> float:
-        """Noise level the row resumes at."""
-        return 1.0 - self.skip_of_50 / TABLE_STEPS
+    @classmethod
+    def of_50(cls, above: float, skip_steps: int) -> Tier:
+        """The row that skips so many of 50 steps at shift 1."""
+        return cls(above, 1.0 - skip_steps / TABLE_STEPS)
 
 
-PUBLISHED_TABLE = (Tier(0.95, 25), Tier(0.90, 20), Tier(0.85, 15), Tier(0.75, 10), Tier(0.65, 5))
+PUBLISHED_TABLE = (
+    Tier.of_50(0.95, 25),
+    Tier.of_50(0.90, 20),
+    Tier.of_50(0.85, 15),
+    Tier.of_50(0.75, 10),
+    Tier.of_50(0.65, 5),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tables:
+    """Rows for each way of using a donor, in any order; none: that way is closed.
+
+    A donor of the request's own seed knows its noise and costs less, so it has tables of its own.
+    """
+
+    renoise: tuple[Tier, ...] = PUBLISHED_TABLE
+    trajectory: tuple[Tier, ...] = PUBLISHED_TABLE
+    renoise_same_seed: tuple[Tier, ...] = PUBLISHED_TABLE
+    trajectory_same_seed: tuple[Tier, ...] = PUBLISHED_TABLE
+
+    @classmethod
+    def alike(cls, table: tuple[Tier, ...]) -> Tables:
+        """One table for all."""
+        return cls(table, table, table, table)
+
+    def rows(self, kind: ReuseKind, same_seed: bool) -> tuple[Tier, ...]:
+        """The rows of a way of using a donor."""
+        if kind is ReuseKind.RENOISE:
+            return self.renoise_same_seed if same_seed else self.renoise
+        return self.trajectory_same_seed if same_seed else self.trajectory
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rival:
+    """A plain run of few steps: what the same cost buys without a donor.
+
+    Attributes:
+        steps: Its steps.
+        drift: Measured as that of a tier.
+        wrong: Upper bound of its share of wrong pictures; None: not measured.
+    """
+
+    steps: int
+    drift: float
+    wrong: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReusePolicy:
-    """What an operator may set about reuse; checked by the configuration.
+    """What decides on candidates; checked by the configuration.
 
     Attributes:
-        table: Rows by falling score; the skipped steps fall with it.
+        tables: Down to which noise level a score may skip.
         sigma_floor: Noise level below which nothing is skipped, 0 to 1.
         min_similarity: Least cosine similarity of a donor, 0 to 1.
         default_kind: How a donor's latent is used when the request does not say.
         max_donor_depth: Most resumed runs between a donor and noise.
         key_levels: Noise levels whose snapshots a trajectory donor stores.
+        closed: Reason why no candidate may be used at all; empty: some may.
+        rivals: Plain runs by ascending steps that a tier must beat; empty: not compared.
+        basis: Names all else that decides which policy holds; part of the version.
     """
 
-    table: tuple[Tier, ...] = PUBLISHED_TABLE
+    tables: Tables = Tables()
     sigma_floor: float = 0.5
     min_similarity: float = 0.65
     default_kind: ReuseKind = ReuseKind.RENOISE
     max_donor_depth: int = 0
     key_levels: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6, 0.5)
+    closed: str = ""
+    rivals: tuple[Rival, ...] = ()
+    basis: str = ""
 
     @property
     def version(self) -> str:
@@ -108,11 +174,15 @@ class Donor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a candidate: `skip_steps` is 0 and `kind` None when it is refused."""
+    """What becomes of a candidate: `skip_steps` is 0 and `kind` None when it is refused.
+
+    `tier` is the row that its score earned, None where it earned none or was not looked up.
+    """
 
     reason: str
     skip_steps: int = 0
     kind: ReuseKind | None = None
+    tier: Tier | None = None
 
     @property
     def taken(self) -> bool:
@@ -122,29 +192,67 @@ class Verdict:
 
 def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits) -> Verdict:
     """Decides on one candidate. Skipped steps never fall when the score rises."""
+    if policy.closed:
+        return Verdict(policy.closed)
     if donor.depth > policy.max_donor_depth:
         return Verdict(DONOR_DEPTH)
     # Written so that a similarity that is not a number is refused.
     if limits.min_similarity is not None and not donor.similarity >= limits.min_similarity:
         return Verdict(BELOW_MIN_SIMILARITY)
-    score = donor.similarity if donor.score is None else donor.score
-    tier = find_tier(policy.table, score)
-    if tier is None:
-        return Verdict(BELOW_LOWEST_TIER)
-    if not donor.similarity >= policy.min_similarity:
-        return Verdict(BELOW_MIN_SIMILARITY)
     kind, refusal = choose_kind(policy, schedule, donor, limits.kind)
     if kind is None:
         return Verdict(refusal)
+    score = donor.similarity if donor.score is None else donor.score
+    earned = earned_tiers(policy.tables.rows(kind, donor.same_seed), score)
+    if not earned:
+        return Verdict(BELOW_LOWEST_TIER)
+    if not donor.similarity >= policy.min_similarity:
+        return Verdict(BELOW_MIN_SIMILARITY, tier=earned[0])
+    verdicts = (_at_tier(policy, schedule, donor, limits, kind, tier) for tier in earned)
+    first = next(verdicts)
+    return first if first.taken else next((v for v in verdicts if v.taken), first)
+
+
+def _at_tier(
+    policy: ReusePolicy,
+    schedule: Schedule,
+    donor: Donor,
+    limits: Limits,
+    kind: ReuseKind,
+    tier: Tier,
+) -> Verdict:
+    """What a tier gives to a candidate that has earned it; the score has no say any more."""
+    if donor.same_prompt and not donor.same_seed and not tier.diverse:
+        return Verdict(SEED_DIVERSITY, tier=tier)
     allowed = schedule.steps_down_to(max(tier.level, policy.sigma_floor))
     if not allowed:
-        return Verdict(SIGMA_FLOOR)
-    return _deepest(allowed, kind, schedule, donor.steps, limits.max_skip_steps)
+        return Verdict(SIGMA_FLOOR, tier=tier)
+    verdict = _deepest(allowed, kind, tier, schedule, donor.steps, limits.max_skip_steps)
+    executed = schedule.num_inference_steps - verdict.skip_steps
+    if verdict.taken and loses_to_fewer_steps(tier, policy.rivals, executed):
+        return Verdict(FEWER_STEPS_WIN, tier=tier)
+    return verdict
+
+
+def loses_to_fewer_steps(tier: Tier, rivals: Collection[Rival], executed_steps: int) -> bool:
+    """Whether a plain run of as many steps would do as well as a run resumed at a tier.
+
+    Between two measured numbers of steps the better one counts, and beyond the largest a plain run
+    is as good as the full one. A tier wins when it is nearer to the full run and not shown to be
+    wrong more often; what was not measured is not compared.
+    """
+    if not rivals or tier.drift is None:
+        return False
+    rival = next((rival for rival in rivals if rival.steps >= executed_steps), None)
+    if rival is None or rival.drift <= tier.drift:
+        return True
+    return tier.wrong is not None and rival.wrong is not None and tier.wrong > rival.wrong
 
 
 def _deepest(
     allowed: range,
     kind: ReuseKind,
+    tier: Tier,
     schedule: Schedule,
     stored: Collection[int],
     max_skip_steps: int | None,
@@ -155,21 +263,27 @@ def _deepest(
         resumable = schedule.resumable_steps or allowed
         possible = [step for step in allowed if step in stored and step in resumable]
     if not possible:
-        return Verdict(NO_SNAPSHOT)
+        return Verdict(NO_SNAPSHOT, tier=tier)
     limit = schedule.num_inference_steps if max_skip_steps is None else max_skip_steps
     deepest = max((step for step in possible if step <= limit), default=0)
-    return Verdict(DONOR_RESUMED, deepest, kind) if deepest else Verdict(MAX_SKIP_STEPS)
+    if not deepest:
+        return Verdict(MAX_SKIP_STEPS, tier=tier)
+    return Verdict(DONOR_RESUMED, deepest, kind, tier)
 
 
-def find_tier(table: Sequence[Tier], score: float) -> Tier | None:
-    """The row of a score, None below the lowest. Strictly above, as published."""
-    return next((tier for tier in table if score > tier.above), None)
+def earned_tiers(table: Collection[Tier], score: float) -> list[Tier]:
+    """The rows that a score is strictly above, deepest first.
+
+    A higher score earns all that a lower one earns. So whichever rows are passed over for other
+    reasons, the first that is left is never less deep.
+    """
+    return sorted((tier for tier in table if score > tier.above), key=lambda tier: tier.level)
 
 
 def choose_kind(
     policy: ReusePolicy, schedule: Schedule, donor: Donor, wanted: ReuseKind | None
 ) -> tuple[ReuseKind | None, str]:
-    """How the donor's latent is used, or None and why it cannot be.
+    """How the donor's latent is used, or None and why it cannot be. The score has no say in it.
 
     A deterministic sampler that goes on from a donor's snapshot ignores the new seed: the same
     prompt with another seed would give the donor's picture again. So such a request is renoised.
@@ -180,8 +294,11 @@ def choose_kind(
     kinds = [wanted] if wanted is not None else kinds_in_order(policy)
     if same_picture:
         kinds = [ReuseKind.RENOISE]
-    kind = next((kind for kind in kinds if kind in schedule.kinds), None)
-    return kind, "" if kind is not None else KIND_UNSUPPORTED
+    possible = [kind for kind in kinds if kind in schedule.kinds]
+    if not possible:
+        return None, KIND_UNSUPPORTED
+    opened = [kind for kind in possible if policy.tables.rows(kind, donor.same_seed)]
+    return (opened[0], "") if opened else (None, TIERS_CLOSED)
 
 
 def kinds_in_order(policy: ReusePolicy) -> list[ReuseKind]:

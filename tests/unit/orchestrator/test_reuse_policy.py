@@ -19,9 +19,11 @@ from skipstone_orchestrator.reuse_policy import (
     NO_SNAPSHOT,
     SEED_IGNORED,
     SIGMA_FLOOR,
+    TIERS_CLOSED,
     Donor,
     Limits,
     ReusePolicy,
+    Tables,
     Tier,
     default_key_steps,
     judge,
@@ -110,14 +112,37 @@ def test_a_schedule_that_is_not_monotone_is_never_skipped_past_its_first_low_ste
     assert judge(POLICY, schedule, clean_donor(0.99, 5), NO_LIMITS).skip_steps == 1
 
 
-@given(st.data(), schedules, scores, scores, limits)
+tables = st.lists(st.builds(Tier, st.floats(0, 1), st.floats(0.01, 0.99)), max_size=6).map(tuple)
+policies = st.builds(
+    ReusePolicy,
+    tables=st.builds(Tables, tables, tables, tables, tables),
+    sigma_floor=st.floats(0, 0.99),
+    min_similarity=st.floats(0, 1),
+    default_kind=st.sampled_from(ReuseKind),
+    max_donor_depth=st.integers(0, 1),
+)
+
+
+@given(st.data(), policies, schedules, scores, scores, limits)
 def test_skipped_steps_never_fall_when_the_score_rises(
-    data: st.DataObject, schedule: Schedule, a: float, b: float, asked: Limits
+    data: st.DataObject, policy: ReusePolicy, schedule: Schedule, a: float, b: float, asked: Limits
+) -> None:
+    """Whatever tables somebody makes, rows out of order among them."""
+    donor = data.draw(donors(schedule))
+    low, high = sorted((a, b))
+    lower = judge(policy, schedule, dataclasses.replace(donor, score=low), asked)
+    higher = judge(policy, schedule, dataclasses.replace(donor, score=high), asked)
+    assert higher.skip_steps >= lower.skip_steps
+
+
+@given(st.data(), policies, schedules, scores, scores, limits)
+def test_nor_when_the_similarity_rises(
+    data: st.DataObject, policy: ReusePolicy, schedule: Schedule, a: float, b: float, asked: Limits
 ) -> None:
     donor = data.draw(donors(schedule))
     low, high = sorted((a, b))
-    lower = judge(POLICY, schedule, dataclasses.replace(donor, similarity=low), asked)
-    higher = judge(POLICY, schedule, dataclasses.replace(donor, similarity=high), asked)
+    lower = judge(policy, schedule, dataclasses.replace(donor, similarity=low), asked)
+    higher = judge(policy, schedule, dataclasses.replace(donor, similarity=high), asked)
     assert higher.skip_steps >= lower.skip_steps
 
 
@@ -218,6 +243,31 @@ def test_a_default_kind_that_the_scheduler_cannot_do_gives_way_to_the_other() ->
     assert (verdict.skip_steps, verdict.kind) == (20, ReuseKind.TRAJECTORY)
 
 
+def test_a_policy_that_is_closed_takes_nobody_and_says_why() -> None:
+    policy = ReusePolicy(closed="CALIBRATION_MISMATCH")
+    verdict = judge(policy, flow(), clean_donor(1.0), NO_LIMITS)
+    assert (verdict.taken, verdict.reason) == (False, "CALIBRATION_MISMATCH")
+
+
+def test_a_donor_of_the_requests_own_seed_has_tables_of_its_own() -> None:
+    """It began in the same noise, so that more of it fits."""
+    policy = ReusePolicy(tables=Tables((Tier(0.9, 0.9),), (), (Tier(0.9, 0.5),), ()))
+    stranger, own = (Donor(0.99, {50}, same_seed=same) for same in (False, True))
+    assert judge(policy, flow(), stranger, NO_LIMITS).skip_steps == 5
+    verdict = judge(policy, flow(), own, NO_LIMITS)
+    assert (verdict.skip_steps, verdict.tier) == (25, Tier(0.9, 0.5))
+
+
+def test_a_kind_without_tiers_gives_way_to_one_that_has_some_unless_it_was_asked_for() -> None:
+    policy = ReusePolicy(tables=Tables((), (Tier(0.9, 0.6),), (), ()))
+    donor = Donor(0.99, {20, 50})
+    taken = judge(policy, flow(), donor, NO_LIMITS)
+    assert (taken.kind, taken.skip_steps) == (ReuseKind.TRAJECTORY, 20)
+    assert judge(policy, flow(), donor, Limits(kind=ReuseKind.RENOISE)).reason == TIERS_CLOSED
+    twin = dataclasses.replace(donor, same_prompt=True)
+    assert judge(policy, flow(), twin, NO_LIMITS).reason == TIERS_CLOSED
+
+
 def test_the_gates_score_replaces_similarity_in_the_table() -> None:
     donor = Donor(0.99, {50}, score=0.7)
     assert judge(POLICY, flow(), donor, NO_LIMITS).skip_steps == 5
@@ -243,12 +293,13 @@ def test_key_steps_ascend_inside_the_run_and_above_the_floor(
 
 def test_every_setting_of_the_policy_changes_its_version() -> None:
     changed = [
-        ReusePolicy(table=(Tier(0.9, 10),)),
+        ReusePolicy(tables=Tables.alike((Tier(0.9, 0.8),))),
         ReusePolicy(sigma_floor=0.6),
         ReusePolicy(min_similarity=0.7),
         ReusePolicy(default_kind=ReuseKind.TRAJECTORY),
         ReusePolicy(max_donor_depth=1),
         ReusePolicy(key_levels=(0.9,)),
+        ReusePolicy(closed="CALIBRATION_MISMATCH"),
     ]
     assert len({policy.version for policy in [POLICY, *changed]}) == len(changed) + 1
     assert ReusePolicy().version == POLICY.version

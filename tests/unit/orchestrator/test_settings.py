@@ -29,7 +29,7 @@ def test_table_and_kind_can_be_set_by_flag() -> None:
     policy = settings_of(
         "--similarity-table", "0.9:20,0.8:10", "--reuse-kind", "trajectory"
     ).policy()
-    assert [(t.above, t.skip_of_50) for t in policy.table] == [(0.9, 20), (0.8, 10)]
+    assert [(t.above, t.level) for t in policy.tables.renoise] == [(0.9, 0.6), (0.8, 0.8)]
     assert policy.default_kind is ReuseKind.TRAJECTORY
 
 
