@@ -9,13 +9,13 @@ from pydantic import Field, field_validator
 
 from skipstone_orchestrator.cache_options import MAX_TOP_K
 from skipstone_orchestrator.deadlines import LookupLimits
-from skipstone_orchestrator.reuse_policy import PUBLISHED_TABLE, TABLE_STEPS, ReusePolicy, Tier
+from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.orchestration import CacheMode, ReuseKind
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
 
-_PUBLISHED = tuple(f"{tier.above}:{tier.skip_of_50}" for tier in PUBLISHED_TABLE)
+_PUBLISHED = ("0.95:25", "0.9:20", "0.85:15", "0.75:10", "0.65:5")
 
 
 class OrchestratorSettings(ServiceSettings):
@@ -149,7 +149,7 @@ class OrchestratorSettings(ServiceSettings):
         if not tiers:
             raise ValueError("at least one row is needed")
         pairs = list(itertools.pairwise(tiers))
-        if not all(a.above > b.above and a.skip_of_50 > b.skip_of_50 for a, b in pairs):
+        if not all(a.above > b.above and a.level < b.level for a, b in pairs):
             raise ValueError("scores and steps must both fall from row to row")
         return table
 
@@ -168,7 +168,7 @@ class OrchestratorSettings(ServiceSettings):
     def policy(self) -> ReusePolicy:
         """The reuse policy these settings make."""
         return ReusePolicy(
-            table=parse_table(self.similarity_table),
+            tables=Tables.alike(parse_table(self.similarity_table)),
             sigma_floor=self.sigma_floor,
             min_similarity=self.min_similarity,
             default_kind=ReuseKind(self.reuse_kind),
@@ -199,9 +199,9 @@ def parse_table(rows: tuple[str, ...]) -> tuple[Tier, ...]:
 def _parse_row(row: str) -> Tier:
     score, _, steps = row.partition(":")
     try:
-        tier = Tier(float(score), int(steps))
+        above, skip_steps = float(score), int(steps)
     except ValueError:
-        tier = Tier(-1.0, 0)
-    if not (0.0 <= tier.above <= 1.0 and 1 <= tier.skip_of_50 < TABLE_STEPS):
+        above, skip_steps = -1.0, 0
+    if not (0.0 <= above <= 1.0 and 1 <= skip_steps < TABLE_STEPS):
         raise ValueError(f"row {row!r} is not score:k, for example 0.95:25")
-    return tier
+    return Tier.of_50(above, skip_steps)
