@@ -125,7 +125,8 @@ class PictureStore:
         self._pictures: dict[str, Picture] = {}
         if self._journal.exists():
             for line in self._journal.read_text().splitlines():
-                picture = Picture(**json.loads(line))
+                row = json.loads(line)
+                picture = Picture(**{**row, "attributes": tuple(row["attributes"])})
                 self._pictures[picture.run_id] = picture
 
     def get(self, run_id: str) -> Picture | None:
