@@ -6,13 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from skipstone_client._channel import LATENT_KV
+from skipstone_client._channel import LATENT_KV, VECTOR_INDEX
 from skipstone_client.cli_output import (
     EXIT_BAD_INPUT,
     JsonOption,
@@ -26,15 +26,31 @@ from skipstone_client.cli_output import (
 )
 from skipstone_client.kv_transfer import Transferred, export_entries, import_entries
 from skipstone_client.latent_kv import LatentKVClient
+from skipstone_client.vector_index import VectorIndexClient
 from skipstone_shared.ports import default_target
 
 _DEFAULT_TARGET = default_target(LATENT_KV.name)
+_DEFAULT_INDEX_TARGET = default_target(VECTOR_INDEX.name)
 _PROBLEMS_SHOWN = 20
 _FOUND_PROBLEMS = 1
 
 KVTargetOption = Annotated[
     str,
     typer.Option("--target", envvar="SKIPSTONE_LATENT_KV_TARGET", help="gRPC target of latent_kv."),
+]
+IndexTargetOption = Annotated[
+    str,
+    typer.Option(
+        "--vector-index-target",
+        envvar="SKIPSTONE_VECTOR_INDEX_TARGET",
+        help="gRPC target of vector_index.",
+    ),
+]
+WithoutVectorsOption = Annotated[
+    bool,
+    typer.Option(
+        "--without-vectors", help="Only latents: what is imported is found by equal requests alone."
+    ),
 ]
 DataDirArgument = Annotated[Path, typer.Argument(help="data_dir of a latent_kv that is stopped.")]
 
@@ -82,26 +98,32 @@ def export(
         typer.Option("--namespace", help="Namespace to export; may be repeated. Default: default."),
     ] = None,
     target: KVTargetOption = _DEFAULT_TARGET,
+    index_target: IndexTargetOption = _DEFAULT_INDEX_TARGET,
+    without_vectors: WithoutVectorsOption = False,
     timeout: TimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Writes all committed entries to safetensors files with a manifest."""
-    with errors_in_one_line(), LatentKVClient(target, timeout_s=timeout) as client:
+    """Writes all committed entries, with their vectors, to safetensors files with a manifest."""
+    with errors_in_one_line(), _clients(target, index_target, without_vectors, timeout) as clients:
         with _files_in_one_line():
-            done = export_entries(client, directory, namespace or [""])
+            client, index = clients
+            done = export_entries(client, directory, namespace or [""], index)
     _tell("exported", "gone meanwhile", done, as_json)
 
 
 def import_(
     directory: Annotated[Path, typer.Argument(help="Directory of an export.")],
     target: KVTargetOption = _DEFAULT_TARGET,
+    index_target: IndexTargetOption = _DEFAULT_INDEX_TARGET,
+    without_vectors: WithoutVectorsOption = False,
     timeout: TimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Writes the entries of an export to a running service; those it has are left as they are."""
-    with errors_in_one_line(), LatentKVClient(target, timeout_s=timeout) as client:
+    """Writes the entries of an export to running services; those they have are left as they are."""
+    with errors_in_one_line(), _clients(target, index_target, without_vectors, timeout) as clients:
         with _files_in_one_line():
-            done = import_entries(client, directory)
+            client, index = clients
+            done = import_entries(client, directory, index)
     _tell("imported", "there already", done, as_json)
 
 
@@ -110,8 +132,17 @@ def _tell(verb: str, skipped: str, done: Transferred, as_json: bool) -> None:
         print_json(done)
         return
     text = f"{verb} {done.entries} entries, {done.snapshots} snapshots, "
-    text += bytes_text(done.size_bytes)
+    text += f"{bytes_text(done.size_bytes)}, {done.vectors} vectors"
     stdout().print(text + (f"; {skipped}: {done.skipped}" if done.skipped else ""))
+
+
+@contextmanager
+def _clients(
+    target: str, index_target: str, without_vectors: bool, timeout_s: float
+) -> Iterator[tuple[LatentKVClient, VectorIndexClient | None]]:
+    index = None if without_vectors else VectorIndexClient(index_target, timeout_s=timeout_s)
+    with LatentKVClient(target, timeout_s=timeout_s) as client, index or nullcontext():
+        yield client, index
 
 
 @contextmanager

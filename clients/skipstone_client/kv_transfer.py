@@ -1,7 +1,8 @@
 """Entries of a latent_kv service as files, and back: how a warm cache is shipped.
 
 An export is a directory: ``manifest.json``, and for each entry ``NAMESPACE/ENTRY.safetensors`` with
-its tensors as ``step/part``. The manifest holds everything that is not tensor bytes, a checksum of
+its tensors as ``step/part``, and its vector where vector_index has one (`index_transfer`). The
+manifest holds everything that is not tensor bytes, a checksum of
 itself, and the checksum of each snapshot's bytes, which the service verifies again on import. It
 is written last, so that an export that was broken off is none.
 """
@@ -12,11 +13,14 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from skipstone_client._safetensors import TensorsFile, write_tensors
+from skipstone_client.index_transfer import VECTOR_TENSOR, export_vector, import_vector
 from skipstone_client.latent_kv import LatentKVClient
+from skipstone_client.vector_index import VectorIndexClient
 from skipstone_shared.errors import (
     DataCorrupt,
     EntryNotFound,
@@ -27,6 +31,7 @@ from skipstone_shared.errors import (
 from skipstone_shared.latents import (
     DEFAULT_NAMESPACE,
     DType,
+    LatentRef,
     SnapshotMetadata,
     TensorPart,
     TensorSpec,
@@ -49,16 +54,18 @@ class Transferred:
     """What an export or import did.
 
     Attributes:
-        entries: Entries written.
+        entries: Entries of latent_kv written.
         snapshots: Their snapshots.
         size_bytes: Bytes of those.
-        skipped: Entries that went while they were exported, or that the service had already.
+        skipped: Entries that went while they were exported, or that latent_kv had already.
+        vectors: Entries of vector_index written.
     """
 
     entries: int = 0
     snapshots: int = 0
     size_bytes: int = 0
     skipped: int = 0
+    vectors: int = 0
 
     def add(self, sizes: Sequence[int]) -> None:
         """Counts an entry with snapshots of these sizes."""
@@ -68,9 +75,18 @@ class Transferred:
 
 
 def export_entries(
-    client: LatentKVClient, directory: Path, namespaces: Sequence[str]
+    client: LatentKVClient,
+    directory: Path,
+    namespaces: Sequence[str],
+    index: VectorIndexClient | None,
 ) -> Transferred:
     """Writes all committed entries of namespaces into a new or empty directory.
+
+    Args:
+        client: Where the latents are.
+        directory: Where to.
+        namespaces: What to export.
+        index: Where the vectors are; None leaves them out.
 
     Raises:
         FailedPrecondition: the directory is not empty.
@@ -83,11 +99,13 @@ def export_entries(
     for namespace in dict.fromkeys(name or DEFAULT_NAMESPACE for name in namespaces):
         for entry in _all_entries(client, namespace):
             try:
-                entries.append(_export_entry(client, directory, namespace, entry))
+                written = _export_entry(client, index, directory, namespace, entry)
             except (LatentNotFound, FingerprintMismatch):
                 done.skipped += 1  # It was evicted or overwritten since it was listed.
                 continue
+            entries.append(written)
             done.add([snapshot.ref.size_bytes for snapshot in entry.snapshots])
+            done.vectors += "index" in written
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -103,11 +121,18 @@ def export_entries(
     return done
 
 
-def import_entries(client: LatentKVClient, directory: Path) -> Transferred:
-    """Writes the entries of an export to a service. One that it has already is left as it is.
+def import_entries(
+    client: LatentKVClient, directory: Path, index: VectorIndexClient | None
+) -> Transferred:
+    """Writes the entries of an export to services. What they have already is left as it is.
 
-    Each entry is committed when all its snapshots are there, so that breaking off leaves no half
-    one; importing again goes on where it ended.
+    Each entry is committed when all its snapshots are there, and found by searches after that, so
+    that breaking off leaves no half one; importing again goes on where it ended.
+
+    Args:
+        client: Where the latents go.
+        directory: The export.
+        index: Where the vectors go; None leaves them out.
 
     Raises:
         FailedPrecondition: the directory holds no export that this program can read.
@@ -116,28 +141,34 @@ def import_entries(client: LatentKVClient, directory: Path) -> Transferred:
     """
     done = Transferred()
     for entry in _manifest_entries(directory):
-        if _has(client, entry):
-            done.skipped += 1
-            continue
-        done.add(_import_entry(client, directory, entry))
+        namespace, entry_id = entry["namespace"], entry["entry_id"]
+        with TensorsFile(directory / namespace / f"{entry_id}.safetensors") as file:
+            if _has(client, entry):
+                done.skipped += 1
+            else:
+                done.add(_import_latents(client, entry, file))
+            if index is not None and "index" in entry:
+                refs = [_ref(namespace, entry_id, snapshot) for snapshot in entry["snapshots"]]
+                done.vectors += import_vector(
+                    index, namespace, entry_id, entry["index"], refs, file
+                )
     return done
 
 
-def _import_entry(client: LatentKVClient, directory: Path, entry: dict[str, Any]) -> list[int]:
-    """Writes one entry to the service; returns the sizes of its snapshots."""
+def _import_latents(client: LatentKVClient, entry: dict[str, Any], file: TensorsFile) -> list[int]:
+    """Writes the snapshots of one entry; returns their sizes."""
     namespace, entry_id = entry["namespace"], entry["entry_id"]
     sizes = []
-    with TensorsFile(directory / namespace / f"{entry_id}.safetensors") as file:
-        for snapshot in entry["snapshots"]:
-            metadata = _metadata(entry_id, snapshot)
-            client.write_latent(
-                namespace,
-                metadata,
-                _snapshot_bytes(file, metadata, snapshot["xxh3_64"]),
-                size_bytes=metadata.size_bytes,
-                xxh3_64=int(snapshot["xxh3_64"], 16),
-            )
-            sizes.append(metadata.size_bytes)
+    for snapshot in entry["snapshots"]:
+        metadata = _metadata(entry_id, snapshot)
+        client.write_latent(
+            namespace,
+            metadata,
+            _snapshot_bytes(file, metadata, snapshot["xxh3_64"]),
+            size_bytes=metadata.size_bytes,
+            xxh3_64=int(snapshot["xxh3_64"], 16),
+        )
+        sizes.append(metadata.size_bytes)
     client.commit_entry(namespace, entry_id)
     if entry["pinned"]:
         client.pin_entries(namespace, [entry_id], True)
@@ -155,7 +186,11 @@ def _all_entries(client: LatentKVClient, namespace: str) -> Iterator[StoredEntry
 
 
 def _export_entry(
-    client: LatentKVClient, directory: Path, namespace: str, entry: StoredEntry
+    client: LatentKVClient,
+    index: VectorIndexClient | None,
+    directory: Path,
+    namespace: str,
+    entry: StoredEntry,
 ) -> dict[str, Any]:
     """Writes the file of an entry and returns what the manifest says of it."""
     folder = directory / namespace
@@ -168,17 +203,21 @@ def _export_entry(
     }
     # By the references listed: what was overwritten since is a mismatch, never a mixture.
     data = (client.read_latent(namespace, snapshot.ref).data for snapshot in entry.snapshots)
+    vector = None if index is None else export_vector(index, namespace, entry.entry_id)
+    if vector is not None:
+        specs[VECTOR_TENSOR] = vector.spec
     try:
-        write_tensors(path, specs, data)
+        write_tensors(path, specs, chain(data, [vector.data] if vector else []))
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return {
+    written = {
         "namespace": namespace,
         "entry_id": entry.entry_id,
         "pinned": entry.pinned,
         "snapshots": [_described(snapshot) for snapshot in entry.snapshots],
     }
+    return written if vector is None else written | {"index": vector.described}
 
 
 def _tensor_name(metadata: SnapshotMetadata, part: TensorPart) -> str:
@@ -203,6 +242,21 @@ def _metadata(entry_id: str, described: dict[str, Any]) -> SnapshotMetadata:
         for name, dtype, shape in fields["parts"]
     )
     return SnapshotMetadata(entry_id=entry_id, **fields)
+
+
+def _ref(namespace: str, entry_id: str, described: dict[str, Any]) -> LatentRef:
+    """The reference to a snapshot in whatever store it was imported to."""
+    metadata = _metadata(entry_id, described)
+    return LatentRef(
+        namespace=namespace,
+        entry_id=entry_id,
+        step_index=metadata.step_index,
+        spec=metadata.parts[0].spec,
+        xxh3_64=int(described["xxh3_64"], 16),
+        size_bytes=metadata.size_bytes,
+        sigma=metadata.sigma,
+        compatibility_key=metadata.compatibility_key,
+    )
 
 
 def _manifest_entries(directory: Path) -> list[dict[str, Any]]:

@@ -41,6 +41,11 @@ def kv(*words: str | Path) -> Result:
     return CliRunner().invoke(build_app(), ["kv", *map(str, words)])
 
 
+def ship(*words: str | Path) -> Result:
+    """Latents alone; `test_warm_cache_wire` ships vectors too."""
+    return kv(*words, "--without-vectors")
+
+
 def fill(store: MemoryStore) -> None:
     """Two namespaces, several steps and parts, every dtype, a pin, an uncommitted entry."""
     mixed = {
@@ -75,7 +80,7 @@ def contents(store: MemoryStore, namespace: str = "") -> dict[str, object]:
 def exported(serve: Serve, tmp_path: Path) -> tuple[MemoryStore, Path]:
     store, target = serve()
     fill(store)
-    done = kv(
+    done = ship(
         "export", tmp_path / "out", "--target", target, "--namespace", "", "--namespace", "other"
     )
     assert done.exit_code == 0, done.output
@@ -87,7 +92,7 @@ def test_a_cache_that_was_shipped_is_the_same_bit_for_bit(
 ) -> None:
     before, directory = exported
     after, target = serve()
-    done = kv("import", directory, "--target", target, "--json")
+    done = ship("import", directory, "--target", target, "--json")
     assert json.loads(done.output)["entries"] == 3
     for namespace in ("", "other"):
         assert contents(after, namespace) == contents(before, namespace)
@@ -114,9 +119,9 @@ def test_importing_again_writes_nothing_and_missing_entries_are_added(
 ) -> None:
     _, directory = exported
     store, target = serve()
-    kv("import", directory, "--target", target)
+    ship("import", directory, "--target", target)
     store.delete_entries("", ["plain"])
-    done = json.loads(kv("import", directory, "--target", target, "--json").output)
+    done = json.loads(ship("import", directory, "--target", target, "--json").output)
     assert (done["entries"], done["skipped"]) == (1, 2)
     assert list_ids(store) == ["mixed", "plain"]
 
@@ -140,7 +145,7 @@ def test_a_damaged_export_is_told_and_no_damage_imported(
         data[-1] ^= 1
     path.write_bytes(data)
     store, target = serve()
-    done = kv("import", directory, "--target", target)
+    done = ship("import", directory, "--target", target)
     assert done.exit_code == 1
     assert told in done.stderr
     assert "plain" not in list_ids(store)
@@ -154,7 +159,7 @@ def test_a_truncated_file_is_told(
     path = directory / "default" / "plain.safetensors"
     path.write_bytes(path.read_bytes()[:length])
     store, target = serve()
-    done = kv("import", directory, "--target", target)
+    done = ship("import", directory, "--target", target)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert "plain" not in list_ids(store)
 
@@ -170,17 +175,17 @@ def test_an_export_that_was_broken_off_is_none(
 
     with monkeypatch.context() as patched:
         patched.setattr(kv_transfer, "write_tensors", broken)
-        assert kv("export", tmp_path / "out", "--target", target).exit_code == 130
-    done = kv("import", tmp_path / "out", "--target", target)
+        assert ship("export", tmp_path / "out", "--target", target).exit_code == 130
+    done = ship("import", tmp_path / "out", "--target", target)
     assert (done.exit_code, "no finished export" in done.stderr) == (1, True)
 
 
 def test_exporting_over_something_is_refused(serve: Serve, tmp_path: Path) -> None:
     _, target = serve()
     (tmp_path / "file").write_text("mine")
-    done = kv("export", tmp_path, "--target", target)
+    done = ship("export", tmp_path, "--target", target)
     assert (done.exit_code, "is not empty" in done.stderr) == (1, True)
-    done = kv("export", tmp_path / "file", "--target", target)
+    done = ship("export", tmp_path / "file", "--target", target)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
 
@@ -193,7 +198,7 @@ def test_a_manifest_cannot_name_files_elsewhere(
     manifest["checksum"] = kv_transfer.canonical_hash(manifest["entries"])
     (directory / "manifest.json").write_text(json.dumps(manifest))
     _, target = serve()
-    done = kv("import", directory, "--target", target)
+    done = ship("import", directory, "--target", target)
     assert (done.exit_code, "entry_id" in done.stderr) == (2, True)
 
 
