@@ -224,11 +224,26 @@ class LmdbEntries:
 
     def _execute(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Runs operations in one transaction; the map grows as often as they need it."""
+        tried_again = False
         while True:
             try:
                 return self._execute_once(operations)
             except lmdb.MapFullError:
                 self._logger.info("map grown", map_bytes=self._env.grow())
+            except lmdb.Error as error:
+                if tried_again or not is_disk_trouble(error):
+                    raise
+                tried_again = True
+                self._free_pages()
+
+    def _free_pages(self) -> None:
+        """Lets the next transaction use what the last one freed.
+
+        LMDB does so from the next commit but one on. On a full disk there may never be one, so this
+        makes it: it needs hardly any room.
+        """
+        with self._env.write() as txn:
+            self.rows.put_format(txn)
 
     def _execute_once(self, operations: Sequence[Operation]) -> list[Outcome]:
         self._removals = []

@@ -61,16 +61,20 @@ class LmdbRows:
         self._snapshots = environment.open_table("snapshots")
         self._chunks = environment.open_table("chunks")
         self._events = environment.open_table("events")
-        meta = environment.open_table("meta")
+        self._meta = environment.open_table("meta")
         with environment.write() as txn:
-            found = bytes(txn.get(b"format", db=meta) or _FORMAT)
+            found = bytes(txn.get(b"format", db=self._meta) or _FORMAT)
             if found not in _READABLE:
                 raise FailedPrecondition(
                     f"the data in data_dir have layout {found.decode('ascii', 'replace')}, this "
                     f"program knows {_FORMAT.decode()}; use the program that wrote them or an "
                     "empty data_dir"
                 )
-            txn.put(b"format", _FORMAT, db=meta)
+            self.put_format(txn)
+
+    def put_format(self, txn: Transaction) -> None:
+        """Notes that rows are in the layout of this program."""
+        txn.put(b"format", _FORMAT, db=self._meta)
 
     def put_entry(self, txn: Transaction, state: EntryState) -> None:
         """Writes an entry record."""

@@ -197,7 +197,19 @@ class RecordLog:
             QuotaExceeded: They would take more than ``max_disk_bytes``; nothing was written.
             ResourceExhausted: The disk is full; nothing was written.
         """
-        with self._translated(), self._env.begin(write=True) as txn:
+        with self._translated():
+            try:
+                self._write(changes)
+            except lmdb.Error as error:
+                if not is_disk_trouble(error):
+                    raise
+                # LMDB uses pages that a write freed from the next write but one on. On a full disk
+                # there may never be one, so this makes it: it needs hardly any room.
+                self._write(Changes(self.sequence()))
+                self._write(changes)
+
+    def _write(self, changes: Changes) -> None:
+        with self._env.begin(write=True) as txn:
             for key in changes.delete:
                 txn.delete(_KEY.pack(*key), db=self._entries)
             for number in changes.drop_partitions:
