@@ -25,7 +25,11 @@ _CATCH_UP_ROWS = 64
 
 _CAUGHT_UP_PER_CHANGE = 2
 """Changed vectors that a new graph must have got until a writer may change the next one. With 1 or
-less a steady writer could keep a new graph from ever taking over, and tombstones would pile up."""
+less a steady writer could keep a new graph from ever taking over, and tombstones would pile up.
+
+A new graph begins with a tombstone for each vector that was replaced after the build had copied it
+(up to 1.06 for each under a writer that replaces all of them, 20,000 a second); 4 and 8 give no
+fewer and only slow the writer down."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
