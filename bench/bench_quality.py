@@ -43,7 +43,12 @@ def figures(session: Session) -> Iterator[QualityFigure]:
     yield from curve_figures(session.requests, curve, options.draws)
     requests = seed_requests(session.requests, options.prompts)
     decided = decided_once(
-        "seeds", requests, sorted({curve.knee, MOST_STEPS}), options.out, options.keep_decisions
+        "seeds",
+        requests,
+        sorted({curve.knee, MOST_STEPS}),
+        options.out,
+        keep=options.keep_decisions,
+        threads=options.threads,
     )
     yield from diversity_figures(session, decided, options.draws)
 

@@ -37,7 +37,12 @@ def main() -> None:
         tell(f"the knee is at {curve.knee} steps")
         bases = sorted({curve.knee, MOST_STEPS})
         decided = decided_once(
-            "trace", session.requests, bases, options.out, options.keep_decisions
+            "trace",
+            session.requests,
+            bases,
+            options.out,
+            keep=options.keep_decisions,
+            threads=options.threads,
         )
         figures: list[QualityFigure] = []
         for steps in bases:

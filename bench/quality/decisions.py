@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -152,13 +152,13 @@ def _decision(found: LookupDecision, saved_by: dict[str, int]) -> Decision:
 
 
 @contextmanager
-def running_services(flags: Iterable[str] = ()) -> Iterator[Services]:
+def running_services(threads: int) -> Iterator[Services]:
     """All services on free ports over an empty data directory.
 
     Args:
-        flags: Further flags of the orchestrator.
+        threads: CPU threads of an operation of the executor.
     """
-    told = {"orchestrator": [*_FLAGS["orchestrator"], *flags]}
+    told = {**_FLAGS, "denoise": ["--num-threads", str(threads)]}
     with ExitStack() as stack:
         data = stack.enter_context(tempfile.TemporaryDirectory())
         cluster = LocalCluster(data, model=str(MODEL), flags=told, free_ports=True)
@@ -170,7 +170,9 @@ def decided_once(
     requests: Sequence[CaptionRequest],
     bases: Sequence[int],
     folder: Path,
+    *,
     keep: bool,
+    threads: int,
 ) -> dict[int, list[Decision]]:
     """The product's decisions on requests, by N of their runs; kept in a folder.
 
@@ -180,10 +182,11 @@ def decided_once(
         bases: Numbers of steps.
         folder: Where the files are.
         keep: Take those of an earlier run where all are there.
+        threads: CPU threads of an operation of the executor.
     """
     paths = {steps: folder / f"decisions-{name}-{steps}.jsonl" for steps in bases}
     if not (keep and all(path.exists() for path in paths.values())):
-        with running_services() as services:
+        with running_services(threads) as services:
             for steps, path in paths.items():
                 rows = [json.dumps(dataclasses.asdict(d)) for d in services.decide(requests, steps)]
                 path.write_text("".join(f"{row}\n" for row in rows))
