@@ -175,22 +175,30 @@ class LmdbRows:
         """The ids of all values, ascending."""
         last = None
         for raw in txn.cursor(db=self._chunks).iternext(keys=True, values=False):
-            value_id = int(_CHUNK.unpack(bytes(raw))[0])
-            if value_id != last:
-                yield value_id
-            last = value_id
+            place = chunk_place(bytes(raw))
+            if place is not None and place[0] != last:
+                yield place[0]
+                last = place[0]
 
     def last_value_id(self, txn: Transaction) -> int:
         """The highest value id in use, 0 when there is none."""
-        cursor = txn.cursor(db=self._chunks)
-        return int(_CHUNK.unpack(bytes(cursor.key()))[0]) if cursor.last() else 0
+        for raw in txn.cursor(db=self._chunks).iterprev(keys=True, values=False):
+            place = chunk_place(bytes(raw))
+            if place is not None:
+                return place[0]
+        return 0
 
     def events(self, txn: Transaction) -> list[EvictionEvent]:
-        """The eviction events that are kept, in order; a GAP in place of one that is damaged."""
-        found = []
+        """The eviction events that are kept, in order; a GAP in place of one that is damaged.
+
+        Where a number is missing, what comes before it is left out: watchers find a gap.
+        """
+        found: list[EvictionEvent] = []
         for row, value in txn.cursor(db=self._events):
-            (sequence,) = _SEQUENCE.unpack(bytes(row))
-            found.append(_event(sequence, bytes(value)))
+            event = _event(event_sequence(bytes(row)), bytes(value))
+            if found and event.sequence != found[-1].sequence + 1:
+                found.clear()
+            found.append(event)
         return found
 
     def put_events(self, txn: Transaction, events: Iterable[EvictionEvent], keep: int) -> None:

@@ -132,6 +132,11 @@ class RecordLog:
         self._meta = self._env.open_db(b"meta")
         with self._env.begin(write=True) as txn:
             found = txn.get(b"format", db=self._meta)
+            if found is not None and len(found) != _U32.size:
+                raise FailedPrecondition(
+                    f"{self._path} does not tell its format any more; restore it or start with an "
+                    "empty data_dir"
+                )
             if found is not None and _U32.unpack(found)[0] not in _READ_FORMATS:
                 raise FailedPrecondition(
                     f"{self._path} has format {_U32.unpack(found)[0]}, this version reads up to "
@@ -160,14 +165,15 @@ class RecordLog:
         """Returns the number of the last write, 0 when there was none."""
         with self._env.begin() as txn:
             found = txn.get(b"sequence", db=self._meta)
-        return 0 if found is None else int(_U64.unpack(found)[0])
+        return int(_U64.unpack(found)[0]) if found and len(found) == _U64.size else 0
 
     def partitions(self) -> dict[int, Names]:
         """Returns namespace and compatibility key of every partition number but damaged ones."""
         with self._env.begin() as txn:
-            rows = [(_U32.unpack(key)[0], value) for key, value in txn.cursor(db=self._partitions)]
+            rows = list(txn.cursor(db=self._partitions))
         found = {}
-        for number, value in rows:
+        for key, value in rows:
+            number = int.from_bytes(key, "big")
             try:
                 found[number] = decode_partition(number, value)
             except DataCorrupt as error:
@@ -176,19 +182,20 @@ class RecordLog:
 
     def records(self) -> Iterator[tuple[Key, Record]]:
         """Yields every record, by key. Damaged ones are passed over and removed afterwards."""
-        damaged: list[Key] = []
+        damaged: list[bytes] = []
         with self._env.begin(buffers=True) as txn:
-            for key, value in txn.cursor(db=self._entries):
-                partition, label = _KEY.unpack(key)
+            for row, value in txn.cursor(db=self._entries):
                 try:
-                    record = decode_record(value)
+                    yield _key_of(row), decode_record(value)
                 except DataCorrupt as error:
-                    get_logger().error("damaged record removed", label=label, error=error.message)
-                    damaged.append((partition, label))
-                else:
-                    yield (partition, label), record
+                    damaged.append(bytes(row))
+                    get_logger().error(
+                        "damaged record removed", key=damaged[-1].hex(), error=error.message
+                    )
         if damaged:
-            self.write(Changes(sequence=self.sequence(), delete=damaged))
+            with self._translated(), self._env.begin(write=True) as txn:
+                for key in damaged:
+                    txn.delete(key, db=self._entries)
 
     def write(self, changes: Changes) -> None:
         """Makes changes durable: when this returns they survive a kill.
@@ -299,3 +306,10 @@ class LogView:
             if number != partition:
                 return
             yield number, label
+
+
+def _key_of(row: memoryview) -> Key:
+    if len(row) != _KEY.size:
+        raise DataCorrupt(f"the key of a record has {len(row)} bytes")
+    partition, label = _KEY.unpack(row)
+    return partition, label

@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import lmdb
 import pytest
 from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import Write, latents, list_all, list_ids, save
@@ -178,4 +180,46 @@ def test_what_a_killed_rescue_left_is_in_nobodys_way(
     shutil.copy(tmp_path / "data.mdb", tmp_path / "rescued" / "data.mdb")
     with capture_logs():
         LmdbStore(tmp_path).close()
+    assert verify(tmp_path).problems == ()
+
+
+def alter(path: Path, table: bytes, change: Callable[[Any], None]) -> None:
+    """Changes a table of a closed store behind everybody's back."""
+    env = lmdb.open(str(path), max_dbs=16, map_size=1 << 26)
+    with env.begin(write=True, db=env.open_db(table)) as txn:
+        change(txn)
+    env.close()
+
+
+@pytest.mark.parametrize("hole", [(3).to_bytes(8, "big"), b"too long for a number"])
+def test_a_hole_in_the_list_of_removals_is_a_gap_to_those_behind_it(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]], hole: bytes
+) -> None:
+    (tmp_path / "data.mdb").write_bytes(filled[0])
+
+    def make_hole(txn: Any) -> None:
+        txn.delete((3).to_bytes(8, "big"))
+        if len(hole) > 8:
+            txn.put((2).to_bytes(8, "big") + hole, b"deleted\0default\0e7")
+
+    alter(tmp_path, b"events", make_hole)
+    store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+    watch = store.watch_evictions("", after_sequence=1)
+    assert (next(watch).kind, watch.position) == (EvictionKind.GAP, 3)
+    assert [next(watch).sequence for _ in range(2)] == [4, 5]
+    store.delete_entries("", ["e1"])
+    assert next(watch).entry_id == "e1"
+    store.close()
+
+
+def test_a_chunk_with_a_key_that_is_none_is_in_nobodys_way(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]]
+) -> None:
+    sound, written = filled
+    (tmp_path / "data.mdb").write_bytes(sound)
+    alter(tmp_path, b"chunks", lambda txn: txn.put(b"\xff" * 7, b"?"))
+    store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+    check_store(store, written)
+    assert len(list_ids(store)) == len(written)
+    store.close()
     assert verify(tmp_path).problems == ()

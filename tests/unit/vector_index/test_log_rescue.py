@@ -194,3 +194,43 @@ def test_names_of_earlier_versions_have_no_checksum() -> None:
     assert decode_partition(3, b'["default", "k"]') == ("default", "k")
     with pytest.raises(DataCorrupt):
         decode_partition(4, encode_partition(3, ("default", "k")))
+
+
+def test_a_record_with_a_key_that_is_none_is_removed(
+    tmp_path: Path, filled: tuple[bytes, Found]
+) -> None:
+    sound, stored = filled
+    (tmp_path / "records.mdb").write_bytes(sound)
+
+    def lengthen(txn: Any) -> None:
+        cursor = txn.cursor()
+        cursor.last()
+        value = bytes(cursor.value())
+        cursor.delete()
+        txn.put((2).to_bytes(4, "big") + b"\xff" * 9, value)
+
+    alter(tmp_path, b"entries", lengthen)
+    alter(tmp_path, b"partitions", lambda txn: txn.put(b"12345", b"[]"))
+    with capture_logs():
+        index = open_index(tmp_path)
+    left = found_in(index)
+    assert left.items() < stored.items()
+    assert len(left) == len(stored) - 1
+    index.close()
+
+
+@pytest.mark.parametrize("name", [b"sequence", b"format"])
+def test_a_number_of_the_log_that_is_none_loses_nothing(
+    tmp_path: Path, filled: tuple[bytes, Found], name: bytes
+) -> None:
+    sound, stored = filled
+    (tmp_path / "records.mdb").write_bytes(sound)
+    alter(tmp_path, b"meta", lambda txn: txn.put(name, b"123"))
+    if name == b"format":
+        with pytest.raises(FailedPrecondition, match="restore it or start with an empty data_dir"):
+            open_index(tmp_path)
+        return
+    index = open_index(tmp_path)
+    put(index, KEYS[0], 1000)
+    assert stored.items() < found_in(index).items()
+    index.close()
