@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.e2e.generations import (
@@ -17,9 +18,13 @@ from tests.e2e.generations import (
 )
 from tests.e2e.processes import Cluster, wait_until
 
+from skipstone_shared.errors import DataCorrupt
+from skipstone_shared.lmdb_file import check_pages
 from skipstone_shared.orchestration import CacheOptions, HitTier, ReuseKind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PAGE = 4096
 
 
 def falsify(cluster: Cluster, namespace: str, entry_id: str) -> None:
@@ -72,6 +77,35 @@ def test_a_falsified_donor_is_not_resumed_from(
     assert picture(result) == picture(full_run)
     assert result.provenance.tier is HitTier.MISS
     assert [fallback.service for fallback in result.provenance.fallbacks] == ["latent_kv"]
+
+
+def zero_a_page(file: Path, namespace: str) -> None:
+    """Zeroes a page with rows of a namespace, without which the rest can still be found."""
+    content = file.read_bytes()
+    for start in range(2 * PAGE, len(content), PAGE):
+        is_leaf = content[start + 10] == 2
+        if is_leaf and namespace.encode() in content[start : start + PAGE]:
+            file.write_bytes(content[:start] + bytes(PAGE) + content[start + PAGE :])
+            try:
+                check_pages(file)
+            except DataCorrupt:
+                return
+    raise AssertionError("no page hangs on the tree with rows of the namespace")
+
+
+def test_a_page_that_is_gone_costs_its_entries_and_the_index_forgets_them(
+    cluster: Cluster, namespace: str
+) -> None:
+    first = generate_saved(cluster, namespace)
+    entry_id = first.provenance.saved_entry_id
+    cluster.kill("latent_kv")
+    zero_a_page(cluster.folder / "latent_kv" / "data.mdb", namespace)
+    cluster.restart("latent_kv")
+    wait_until(lambda: not is_saved(cluster, namespace, entry_id), "its vector leaves the index")
+    again = generate_saved(cluster, namespace, cache=CacheOptions(reproducible=True))
+    assert again.provenance.tier is HitTier.MISS
+    assert picture(again) == picture(first)
+    assert generate(cluster.client, namespace).provenance.tier is HitTier.EXACT
 
 
 def test_a_store_that_lost_everything_is_a_miss_and_the_index_forgets_too(
