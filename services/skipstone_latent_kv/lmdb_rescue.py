@@ -18,10 +18,10 @@ from skipstone_latent_kv.entry_table import EntryState
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment
 from skipstone_latent_kv.lmdb_rows import LmdbRows, chunk_place, event_sequence, owner_of_snapshot
 from skipstone_latent_kv.record_format import SnapshotRecord, decode_entry, decode_snapshot
-from skipstone_shared.data_directory import DirectoryLock, sync_directory
+from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition
 from skipstone_shared.latents import checksum
-from skipstone_shared.lmdb_file import DamagedFile
+from skipstone_shared.lmdb_file import DamagedFile, replace_damaged
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
 from skipstone_shared.structured_logging import get_logger
 
@@ -43,9 +43,7 @@ def rescue(path: Path, damage: DataCorrupt) -> None:
     try:
         shutil.rmtree(fresh, ignore_errors=True)  # Left by a process that was killed in here.
         kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size)
-        file.replace(path / "data.mdb.damaged")
-        (fresh / "data.mdb").replace(file)
-        sync_directory(path)
+        aside = replace_damaged(file, fresh / "data.mdb")
     except (DataCorrupt, lmdb.Error, OSError) as error:
         raise FailedPrecondition(
             f"{damage.message}; what can be read of it cannot be saved ({error}): free space on "
@@ -59,7 +57,7 @@ def rescue(path: Path, damage: DataCorrupt) -> None:
         damage=damage.message,
         entries_kept=kept,
         entries_lost=lost,
-        damaged_file=str(path / "data.mdb.damaged"),
+        damaged_file=str(aside),
     )
 
 

@@ -134,8 +134,8 @@ class RecordLog:
             found = txn.get(b"format", db=self._meta)
             if found is not None and len(found) != _U32.size:
                 raise FailedPrecondition(
-                    f"{self._path} does not tell its format any more; restore it or start with an "
-                    "empty data_dir"
+                    f"{self._path} does not tell its format any more; restore the file, or start "
+                    "with an empty data_dir"
                 )
             if found is not None and _U32.unpack(found)[0] not in _READ_FORMATS:
                 raise FailedPrecondition(

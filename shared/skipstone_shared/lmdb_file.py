@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lmdb import verify
 
+from skipstone_shared.data_directory import sync_directory
 from skipstone_shared.errors import DataCorrupt
 
 _META_PAGES = 2
@@ -51,6 +52,27 @@ def check_pages(file: Path) -> None:
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise DataCorrupt(f"{file} is damaged: {problems[0]}{more}")
+
+
+def replace_damaged(file: Path, sound: Path) -> Path:
+    """Puts a sound file in the place of a damaged one, in one step; a kill leaves either of them.
+
+    Args:
+        file: The damaged file.
+        sound: The new one, on the same disk and forced onto it.
+
+    Returns:
+        Where the damaged file is now; one that was kept there before is gone.
+
+    Raises:
+        OSError: The directory cannot be written; nothing has changed.
+    """
+    aside = file.with_name(f"{file.name}.damaged")
+    aside.unlink(missing_ok=True)
+    aside.hardlink_to(file)
+    sound.replace(file)
+    sync_directory(file.parent)
+    return aside
 
 
 class DamagedFile:

@@ -182,26 +182,46 @@ def test_a_directory_that_is_read_only_is_named(name: str, tmp_path: Path) -> No
     assert "give a directory that this user can create and write" in said
 
 
-def test_damage_that_cannot_be_repaired_for_lack_of_room_stops_the_start(tmp_path: Path) -> None:
+def test_damage_to_latents_that_cannot_be_repaired_for_lack_of_room_stops_the_start(
+    tmp_path: Path,
+) -> None:
     """To start empty instead would lose what is still there."""
-    with small_disk("file", tmp_path, 64 * MIB):
-        with running_service("latent_kv", "--data-dir", str(tmp_path)) as target:
-            with LatentKVClient(target) as store:
-                refs = [save(store, f"e{number:02}", latents(number, SIZE)) for number in range(6)]
-    file = tmp_path / "data.mdb"
-    sound = file.read_bytes()
-    file.write_bytes(damaged_in_a_latent_page(sound))
-    with small_disk("file", tmp_path, MIB):
-        said = refusal("latent_kv", "--port", "0", "--data-dir", str(tmp_path))
-    assert "is damaged" in said
-    assert "free space on its disk, restore the file, or start with an empty data_dir" in said
+    with running_service("latent_kv", "--data-dir", str(tmp_path)) as target:
+        with LatentKVClient(target) as store:
+            refs = [save(store, f"e{number:02}", latents(number, SIZE)) for number in range(6)]
+    first = Write.of("e00", latents(0, SIZE)).all_bytes
+    damage_header_before(tmp_path / "data.mdb", first[:64])
+    check_refused_for_lack_of_room("latent_kv", tmp_path)
     with running_service("latent_kv", "--data-dir", str(tmp_path)) as target:
         with LatentKVClient(target) as store:
             check_store(store, refs)
 
 
-def damaged_in_a_latent_page(sound: bytes) -> bytes:
-    """Zeroes the header of the pages that hold the bytes of the first entry, not the bytes."""
-    first = Write.of("e00", latents(0, SIZE)).all_bytes
-    start = sound.index(first[:64]) - 16
-    return sound[:start] + bytes(16) + sound[start + 16 :]
+def test_damage_to_vectors_that_cannot_be_repaired_for_lack_of_room_stops_the_start(
+    tmp_path: Path,
+) -> None:
+    with running_service("vector_index", "--data-dir", str(tmp_path)) as target:
+        with VectorIndexClient(target) as index:
+            upsert(index, *range(900))
+            # Larger than a page, so that it has pages of its own.
+            large = VectorEntry(IndexEntry("e900", "x" * 5000, 900), vector(900))
+            assert index.upsert_entries("", KEY, [large]) == [None]
+    damage_header_before(tmp_path / "records.mdb", b"x" * 64)
+    check_refused_for_lack_of_room("vector_index", tmp_path)
+    with running_service("vector_index", "--data-dir", str(tmp_path)) as target:
+        with VectorIndexClient(target) as index:
+            check_index(index, range(901))
+
+
+def damage_header_before(file: Path, value: bytes) -> None:
+    """Zeroes the header of the page that a value is in, not the value: all of it can be saved."""
+    sound = file.read_bytes()
+    page = sound.index(value) // 4096 * 4096
+    file.write_bytes(sound[:page] + bytes(16) + sound[page + 16 :])
+
+
+def check_refused_for_lack_of_room(name: str, data: Path) -> None:
+    with small_disk("file", data, MIB):
+        said = refusal(name, "--port", "0", "--data-dir", str(data))
+    assert "is damaged" in said
+    assert "free space on its disk, restore the file, or start with an empty data_dir" in said

@@ -143,7 +143,7 @@ def test_a_log_of_which_nothing_can_be_read_stops_the_start(
     tmp_path: Path, filled: tuple[bytes, Found], size: int
 ) -> None:
     (tmp_path / "records.mdb").write_bytes(filled[0][:size])
-    with pytest.raises(FailedPrecondition, match="restore it or start with an empty data_dir"):
+    with pytest.raises(FailedPrecondition, match="restore the file, or start with"):
         open_index(tmp_path)
     DirectoryLock(tmp_path).release()
 
@@ -227,7 +227,7 @@ def test_a_number_of_the_log_that_is_none_loses_nothing(
     (tmp_path / "records.mdb").write_bytes(sound)
     alter(tmp_path, b"meta", lambda txn: txn.put(name, b"123"))
     if name == b"format":
-        with pytest.raises(FailedPrecondition, match="restore it or start with an empty data_dir"):
+        with pytest.raises(FailedPrecondition, match="restore the file, or start with"):
             open_index(tmp_path)
         return
     index = open_index(tmp_path)
