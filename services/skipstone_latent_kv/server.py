@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.rpc import status_pb2
@@ -32,8 +32,9 @@ from skipstone_shared.latent_messages import (
 )
 from skipstone_shared.latents import LatentRef
 from skipstone_shared.snapshot_streams import (
-    chunk_of_write,
+    data_of_write,
     head_to_stream,
+    header_of_write,
     lease_from_header,
     snapshot_to_stream,
 )
@@ -47,8 +48,6 @@ from skipstone_shared.stored_entry_messages import (
     stored_page_to_message,
 )
 from skipstone_shared.timestamp_messages import timestamp_to_message
-
-ChunkT = TypeVar("ChunkT", bytes, memoryview)
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["LatentKV"].full_name
 
@@ -141,17 +140,12 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         """Stores one snapshot; the requests are serialized."""
         with self._budget.admit(context.cancel, context.peer()) as stream:
             messages = stream.incoming(_while_caller_is_there(request_iterator), len)
-            requests = map(chunk_of_write, messages)
-            first = next(requests, None)
-            if isinstance(first, memoryview | None) or first.WhichOneof("payload") != "header":
-                raise InvalidArgument(
-                    "the first message carries no header", field="header", allowed="set"
-                )
+            first = header_of_write(next(messages, b""))
             header = first.header
             ref = self._store.write_latent(
                 first.namespace,
                 metadata_from_message(header.metadata),
-                iter(()) if first.finish_write else _chunks(requests, stream, header.size_bytes),
+                iter(()) if first.finish_write else _chunks(messages, stream, header.size_bytes),
                 size_bytes=header.size_bytes,
                 xxh3_64=header.xxh3_64,
                 lease_s=lease_from_header(header),
@@ -297,37 +291,30 @@ def _shutting_down() -> Unavailable:
 
 
 def _chunks(
-    requests: Iterator[memoryview | pb.WriteLatentRequest], stream: Stream, size_bytes: int
+    serialized_requests: Iterator[bytes], stream: Stream, size_bytes: int
 ) -> Iterator[bytes | memoryview]:
     """The data of a write up to ``finish_write``."""
     # Not before the store has looked at the header, as it has when it asks for bytes.
     stream.hold(_with_chunks(size_bytes))
-    for request in requests:
-        if isinstance(request, memoryview):
-            yield _checked_chunk(request)
-            continue
-        if request.WhichOneof("payload") == "header":
+    for message in map(data_of_write, serialized_requests):
+        if message.data is None:
             raise InvalidArgument(
                 "a second header in one stream", field="header", allowed="in the first message only"
             )
-        yield _checked_chunk(request.data)
-        if request.finish_write:
+        if len(message.data) > MAX_CHUNK_BYTES:
+            raise InvalidArgument(
+                f"data of {len(message.data)} bytes in one message",
+                field="data",
+                allowed=f"up to {MAX_CHUNK_BYTES} bytes (max_chunk_bytes)",
+            )
+        yield message.data
+        if message.finish_write:
             return
     raise InvalidArgument(
         "the stream ended before finish_write; nothing was stored",
         field="finish_write",
         allowed="true in the last message",
     )
-
-
-def _checked_chunk(chunk: ChunkT) -> ChunkT:
-    if len(chunk) > MAX_CHUNK_BYTES:
-        raise InvalidArgument(
-            f"data of {len(chunk)} bytes in one message",
-            field="data",
-            allowed=f"up to {MAX_CHUNK_BYTES} bytes (max_chunk_bytes)",
-        )
-    return chunk
 
 
 def _while_caller_is_there(serialized_requests: Iterator[bytes]) -> Iterator[bytes]:

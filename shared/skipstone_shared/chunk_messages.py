@@ -27,21 +27,27 @@ class ChunkField:
         """
         self._tag = _varint(message.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
 
-    def to_wire(self, chunk: Buffer) -> bytes:
-        """The serialized message that holds a chunk."""
-        return b"".join((self._tag, _varint(len(chunk)), chunk))
+    def to_wire(self, chunk: Buffer, end: bytes = b"") -> bytes:
+        """The serialized message that holds a chunk, and ``end`` behind it."""
+        return b"".join((self._tag, _varint(len(chunk)), chunk, end))
 
-    def from_wire(self, serialized: bytes) -> memoryview | None:
-        """The chunk of a serialized message; None when it is not a chunk and nothing else."""
-        if not serialized.startswith(self._tag):
+    def from_wire(self, serialized: bytes, end: bytes = b"") -> memoryview | None:
+        """The chunk of a serialized message; None when there is anything else before or behind it.
+
+        Args:
+            serialized: The message.
+            end: What must follow the chunk, another field for example.
+        """
+        if not (serialized.startswith(self._tag) and serialized.endswith(end)):
             return None
+        whole = len(serialized) - len(end)
         size, shift, start = 0, 0, len(self._tag)
         for byte in serialized[start : start + 10]:
             size |= (byte & ~_MORE) << shift
             shift += 7
             start += 1
             if byte < _MORE:
-                return memoryview(serialized)[start:] if start + size == len(serialized) else None
+                return memoryview(serialized)[start:whole] if start + size == whole else None
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -25,6 +26,9 @@ from skipstone_shared.stored_entry_messages import (
     stored_snapshot_from_message,
     stored_snapshot_to_message,
 )
+
+_FINISH = pb.WriteLatentRequest(finish_write=True).SerializeToString()
+"""Messages that are put one behind the other are one message with the fields of both."""
 
 _WRITTEN = ChunkField(pb.WriteLatentRequest.DESCRIPTOR, "data")
 _READ = ChunkField(pb.ReadLatentResponse.DESCRIPTOR, "data")
@@ -56,20 +60,56 @@ def write_to_stream(
         lease=duration_to_message(lease_s) if lease_s is not None else None,
     )
     yield pb.WriteLatentRequest(namespace=namespace, header=header).SerializeToString()
+    last: Buffer = b""
     for chunk in cut(data):
-        yield _WRITTEN.to_wire(chunk)
-    yield pb.WriteLatentRequest(finish_write=True).SerializeToString()
+        if len(last):
+            yield _WRITTEN.to_wire(last)
+        last = chunk
+    # Once the caller's data have ended, which may raise, and in one message with the last of them.
+    yield _WRITTEN.to_wire(last, _FINISH)
 
 
-def chunk_of_write(serialized: bytes) -> memoryview | pb.WriteLatentRequest:
-    """The data of a message of WriteLatent, or the message when it is not only data.
+@dataclasses.dataclass(frozen=True, slots=True)
+class WriteMessage:
+    """One message of WriteLatent behind its header.
+
+    Attributes:
+        data: Its data; None when it is a second header.
+        finish_write: Whether it is the last.
+    """
+
+    data: bytes | memoryview | None
+    finish_write: bool
+
+
+def header_of_write(serialized: bytes) -> pb.WriteLatentRequest:
+    """The first message of a WriteLatent.
+
+    Raises:
+        InvalidArgument: it carries no header.
+    """
+    message = _write_request(serialized)
+    if message.WhichOneof("payload") != "header":
+        raise InvalidArgument("the first message carries no header", field="header", allowed="set")
+    return message
+
+
+def data_of_write(serialized: bytes) -> WriteMessage:
+    """A further message of a WriteLatent.
 
     Raises:
         InvalidArgument: it is no such message.
     """
-    chunk = _WRITTEN.from_wire(serialized)
-    if chunk is not None:
-        return chunk
+    for finishes, end in ((False, b""), (True, _FINISH)):
+        chunk = _WRITTEN.from_wire(serialized, end)
+        if chunk is not None:
+            return WriteMessage(chunk, finishes)
+    message = _write_request(serialized)
+    second = message.WhichOneof("payload") == "header"
+    return WriteMessage(None if second else message.data, message.finish_write)
+
+
+def _write_request(serialized: bytes) -> pb.WriteLatentRequest:
     try:
         return pb.WriteLatentRequest.FromString(serialized)
     except DecodeError as error:

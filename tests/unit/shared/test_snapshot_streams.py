@@ -19,9 +19,11 @@ from skipstone_shared.latents import (
 )
 from skipstone_shared.snapshot_streams import (
     SnapshotAssembler,
-    chunk_of_write,
+    data_of_write,
+    header_of_write,
     lease_from_header,
     snapshot_to_stream,
+    write_to_stream,
 )
 from skipstone_shared.stored_entries import DEFAULT_LEASE_S, Snapshot
 
@@ -50,14 +52,37 @@ def test_what_is_not_a_chunk_and_nothing_else_is_left_to_protobuf(serialized):
     assert DATA.from_wire(serialized) is None
 
 
-def test_a_message_that_holds_more_than_data_is_parsed():
-    message = pb.WriteLatentRequest(data=b"x", finish_write=True)
-    assert chunk_of_write(message.SerializeToString()) == message
+@pytest.mark.parametrize(
+    ("message", "data", "finish_write"),
+    [
+        (pb.WriteLatentRequest(data=b"x"), b"x", False),
+        (pb.WriteLatentRequest(data=b"x", finish_write=True), b"x", True),
+        (pb.WriteLatentRequest(namespace="ns", data=b"x", finish_write=True), b"x", True),
+        (pb.WriteLatentRequest(finish_write=True), b"", True),
+        (pb.WriteLatentRequest(header=pb.WriteLatentHeader()), None, False),
+    ],
+)
+def test_a_message_of_a_write_says_what_it_holds(message, data, finish_write):
+    found = data_of_write(message.SerializeToString())
+    assert (found.data, found.finish_write) == (data, finish_write)
 
 
-def test_a_request_that_is_no_message_is_refused():
+def test_only_the_last_data_of_a_write_finish_it():
+    metadata = snapshot_of(bytes(10)).metadata
+    stream = write_to_stream(
+        "ns", metadata, [b"01234", b"", b"56789"], size_bytes=10, xxh3_64=0, lease_s=None
+    )
+    header, *rest = stream
+    assert header_of_write(header).namespace == "ns"
+    found = [data_of_write(message) for message in rest]
+    assert b"".join(message.data for message in found) == b"0123456789"
+    assert [message.finish_write for message in found] == [False, True]
+
+
+@pytest.mark.parametrize("parse", [header_of_write, data_of_write])
+def test_a_request_that_is_no_message_is_refused(parse):
     with pytest.raises(InvalidArgument, match="WriteLatentRequest"):
-        chunk_of_write(b"\x1a\x05abc")
+        parse(b"\x1a\x05abc")
 
 
 def test_a_write_that_names_no_lease_gets_the_default():
