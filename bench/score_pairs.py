@@ -60,17 +60,16 @@ def main() -> int:
     # Takes seconds to import: after the file is known to be good.
     from gate.decisions import PairJudge
 
-    judge = PairJudge()
-    for number, decision in enumerate(judge.decide(pairs), 1):
-        line = {
-            "pair": number,
-            "verdict": decision.verdict,
-            "skip_steps": decision.skip_steps,
-            "similarity": round(decision.similarity, 4),
-            "score": None if decision.score is None else round(decision.score, 4),
-        }
-        print(json.dumps(line))
-    judge.close()
+    with PairJudge() as judge:
+        for number, decision in enumerate(judge.decide(pairs), 1):
+            line = {
+                "pair": number,
+                "verdict": decision.verdict,
+                "skip_steps": decision.skip_steps,
+                "similarity": round(decision.similarity, 4),
+                "score": None if decision.score is None else round(decision.score, 4),
+            }
+            print(json.dumps(line))
     return 0
 
 

@@ -8,10 +8,11 @@ are put together in this process, so that hundreds of pairs take seconds.
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.diffusers_engine import DiffusersEngine
@@ -61,18 +62,42 @@ class PairDecision:
 class PairJudge:
     """Decides on pairs of prompts as the services with default settings do."""
 
-    def __init__(self) -> None:
-        """Loads the models; ends with `close`."""
-        embedding, orchestrator = EmbeddingSettings(), OrchestratorSettings()
-        self.reranker = load_reranker(embedding)
-        self.policy = orchestrator.policy()
-        self.gate = _gate(orchestrator, self.reranker)
+    def __init__(self, embedding: EmbeddingSettings | None = None) -> None:
+        """Loads the models; leaving the block ends them.
+
+        Args:
+            embedding: Settings of the embedding service; the default ones when None.
+        """
+        embedding, orchestrator = embedding or EmbeddingSettings(), OrchestratorSettings()
+        self._reranker = load_reranker(embedding)
+        self._policy = orchestrator.policy()
+        self._gate = _gate(orchestrator, self._reranker)
         self._encoder = load_encoder(embedding)
         self._query = _default_query(orchestrator)
 
-    def close(self) -> None:
-        """Ends the encoder's thread."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._encoder.close()
+
+    @property
+    def reranker_id(self) -> str:
+        """Id of the reranker; empty when the settings have none."""
+        return "" if self._reranker is None else self._reranker.reranker_id
+
+    def without_gate(self) -> PairJudge:
+        """The same with the cosine alone; it ends with this one."""
+        other = copy.copy(self)
+        other._gate = SimilarityGate()
+        return other
+
+    def score(self, prompt: str, candidates: Sequence[str]) -> list[float]:
+        """The reranker's scores of candidates, with nothing around it."""
+        if self._reranker is None:
+            raise FailedPrecondition("no reranker is configured")
+        texts = [EmbeddingInput(text=candidate) for candidate in candidates]
+        return self._reranker.rerank(EmbeddingInput(text=prompt), texts)
 
     def decide(self, pairs: Sequence[tuple[str, str]]) -> list[PairDecision]:
         """Decides on pairs: the first prompt is stored, the second one is requested.
@@ -106,7 +131,7 @@ class PairJudge:
     def _decide(self, stored: str, wanted: str, similarity: float) -> PairDecision:
         hit = SearchHit(IndexEntry("stored", stored), similarity)
         try:
-            scores = asyncio.run(self.gate.score("", wanted, [hit]))
+            scores = asyncio.run(self._gate.score("", wanted, [hit]))
         except SkipstoneError:
             return PairDecision(0, similarity, None, GATE_UNAVAILABLE)
         score = scores[0] if scores is not None else None
@@ -116,7 +141,7 @@ class PairJudge:
             steps={self._query.schedule.num_inference_steps},
             same_prompt=stored == wanted,
         )
-        verdict = judge(self.policy, self._query.schedule, donor, self._query.use.limits)
+        verdict = judge(self._policy, self._query.schedule, donor, self._query.use.limits)
         return PairDecision(verdict.skip_steps, similarity, score, verdict.reason)
 
 

@@ -57,3 +57,14 @@ def rerank_request(
         candidates=[input_to_message(candidate) for candidate in candidates],
         instruction=instruction,
     )
+
+
+def rerank_scores(response: pb.RerankResponse, count: int) -> list[float]:
+    """One score per candidate.
+
+    Raises:
+        Internal: the service answered with another number of scores.
+    """
+    if len(response.scores) != count:
+        raise Internal(f"embedding gave {len(response.scores)} scores for {count} candidates")
+    return list(response.scores)

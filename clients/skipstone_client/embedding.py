@@ -11,6 +11,7 @@ from skipstone_client._embedding_requests import (
     embed_request,
     embed_results,
     rerank_request,
+    rerank_scores,
     single_result,
 )
 from skipstone_client._sync_client import SyncClient
@@ -89,7 +90,8 @@ class EmbeddingClient(SyncClient[EmbeddingStub]):
             InvalidArgument: an empty query, no candidate, or more than the service takes.
         """
         request = rerank_request(query, candidates, instruction, namespace)
-        return list(self._call(self._stub.Rerank, request, timeout_s).scores)
+        response = self._call(self._stub.Rerank, request, timeout_s)
+        return rerank_scores(response, len(candidates))
 
     def get_capabilities(self, *, timeout_s: float | None = None) -> EmbeddingCapabilities:
         """Models and limits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from skipstone_gate import vocabulary as words
 from skipstone_gate.edits import HELD_OUT, TRAINED, Edit
@@ -21,14 +21,26 @@ class Pair:
     Attributes:
         left: One of them.
         right: The other one.
-        same: Whether a picture of one is an acceptable picture of the other.
+        same: Whether a picture of one may be a picture of the other: nothing they say excludes it.
         kind: How the second was made from the first.
+        details: Visible details that only one of them names.
     """
 
     left: str
     right: str
     same: bool
     kind: str
+    details: int = 0
+
+    @property
+    def acceptable(self) -> float:
+        """Chance that a picture of one is an acceptable start for the other.
+
+        A donor that shows more than was asked for is acceptable. One that lacks a detail is, we
+        assume, half of the time. The gate does not know which of the two was drawn, so it is the
+        mean of both.
+        """
+        return (1.0 + 0.5**self.details) / 2.0 if self.same else 0.0
 
 
 def generated_pairs(
@@ -67,14 +79,16 @@ class _Source:
 
     def same(self) -> Pair:
         rng = self._rng
-        kind = rng.choice(["wording", "wording", "synonyms", "endings", "rewrite"])
+        kind = rng.choice(["wording", "wording", "synonyms", "endings", "rewrite", "detail"])
         if self._real and rng.random() < 0.25:
             prompt = rng.choice(self._real)
             return Pair(prompt, reworded_prompt(prompt, rng), True, "real prompt")
         scene = random_scene(rng, held_out=self._held_out)
         left = Writer(rng).write(scene)
         if kind == "rewrite":
-            return self._either_way(left, rewrite(scene, rng), True, kind)
+            return self._either_way(left, rewrite(scene, rng), True, kind, details=1)
+        if kind == "detail":
+            return self._detailed(scene)
         right = Writer(rng, synonyms=0.9 if kind == "synonyms" else 0.0).write(scene)
         if kind == "endings":
             right = _ended(right, rng)
@@ -106,9 +120,23 @@ class _Source:
             if edited is not None and edited != scene:
                 return scene, edited
 
-    def _either_way(self, left: str, right: str, same: bool, kind: str) -> Pair:
+    def _detailed(self, scene: Scene) -> Pair:
+        """A scene and the same with one to three qualities more."""
+        rng = self._rng
+        item, details = scene.first, 0
+        pools = {"pattern": words.PATTERNS, "material": words.MATERIALS, "mood": words.MOODS}
+        for name in rng.sample([*pools, "size"], rng.randint(1, 3)):
+            if not getattr(item, name):
+                pool = pools.get(name, rng.choice(words.SIZES))
+                item = dataclasses.replace(item, **{name: rng.choice(pool)})
+                details += 1
+        writer = Writer(rng)
+        left, right = writer.write(scene), writer.write(dataclasses.replace(scene, first=item))
+        return self._either_way(left, right, True, "detail", details)
+
+    def _either_way(self, left: str, right: str, same: bool, kind: str, details: int = 0) -> Pair:
         turned = self._rng.random() < 0.5
-        return Pair(*((right, left) if turned else (left, right)), same, kind)
+        return Pair(*((right, left) if turned else (left, right)), same, kind, details)
 
 
 def _ended(prompt: str, rng: random.Random) -> str:
@@ -133,6 +161,3 @@ def all_kinds(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[Pair]]]:
     """The pairs of each kind, kinds in alphabetical order."""
     for kind in sorted({pair.kind for pair in pairs}):
         yield kind, [pair for pair in pairs if pair.kind == kind]
-
-
-Score = Callable[[str, str], float]

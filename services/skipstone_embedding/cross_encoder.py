@@ -10,11 +10,18 @@ import transformers
 
 from skipstone_embedding.devices import find_device
 from skipstone_embedding.model_files import ModelFiles
-from skipstone_embedding.reranker_inputs import RerankerOptions, checked_pair, checked_scores
+from skipstone_embedding.reranker_inputs import (
+    RerankerOptions,
+    checked_pair,
+    checked_scores,
+    usable,
+)
 from skipstone_shared.embeddings import EmbeddingInput
-from skipstone_shared.errors import FailedPrecondition
 
 MAX_CANDIDATES = 128
+
+_MAX_ROWS = 16
+"""Pairs in one pass; more are no faster on a CPU core."""
 
 _MAX_TOKENS = 512
 """For models that name no limit of their own."""
@@ -43,16 +50,9 @@ class CrossEncoder:
         options = options or RerankerOptions()
         self._device = find_device(options.device)
         self._lock = threading.Lock()  # a fast tokenizer is changed while it is told how to pad
-        try:
+        with usable(files):
             self._load(files, options)
             self.rerank(EmbeddingInput(text="fox"), [EmbeddingInput(text="fox")])
-        except FailedPrecondition:
-            raise
-        except Exception as error:  # whatever it is, the model cannot be used
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise FailedPrecondition(
-                f"reranker {files.name} in {files.directory} cannot be loaded: {first_line}"
-            ) from error
         self.reranker_id = f"{files.name}/{files.digest()}/{options.dtype}"
 
     def rerank(
@@ -60,6 +60,12 @@ class CrossEncoder:
     ) -> list[float]:
         """Scores candidates; see `Reranker`."""
         prompt, texts = checked_pair(query, candidates)
+        scores: list[float] = []
+        for start in range(0, len(texts), _MAX_ROWS):
+            scores.extend(self._score(prompt, texts[start : start + _MAX_ROWS]))
+        return checked_scores(scores)
+
+    def _score(self, prompt: str, texts: list[str]) -> list[float]:
         with self._lock:
             features = self._tokenizer(
                 [prompt] * len(texts),
@@ -75,7 +81,7 @@ class CrossEncoder:
             scores = logits[:, 0].sigmoid()
         else:
             scores = logits.softmax(dim=1)[:, 1]
-        return checked_scores(scores.tolist())
+        return list(scores.tolist())
 
     def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
         transformers.logging.disable_progress_bar()

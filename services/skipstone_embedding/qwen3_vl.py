@@ -12,12 +12,17 @@ from collections.abc import Sequence
 
 import torch
 import transformers
+import xxhash
 
 from skipstone_embedding.devices import find_device
 from skipstone_embedding.model_files import ModelFiles
-from skipstone_embedding.reranker_inputs import RerankerOptions, checked_pair, checked_scores
+from skipstone_embedding.reranker_inputs import (
+    RerankerOptions,
+    checked_pair,
+    checked_scores,
+    usable,
+)
 from skipstone_shared.embeddings import EmbeddingInput
-from skipstone_shared.errors import FailedPrecondition
 
 MODEL_TYPE = "qwen3_vl"
 """``model_type`` in the configuration of these models."""
@@ -65,17 +70,11 @@ class Qwen3VLReranker:
         self._instruction = options.instruction or DEFAULT_INSTRUCTION
         self._device = find_device(options.device)
         self._lock = threading.Lock()  # a fast tokenizer is changed while it is told how to pad
-        try:
+        with usable(files):
             self._load(files, options)
             self.rerank(EmbeddingInput(text="fox"), [EmbeddingInput(text="fox")])
-        except FailedPrecondition:
-            raise
-        except Exception as error:  # whatever it is, the model cannot be used
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise FailedPrecondition(
-                f"reranker {files.name} in {files.directory} cannot be loaded: {first_line}"
-            ) from error
-        self.reranker_id = f"{files.name}/{files.digest()}/{options.dtype}"
+        told = xxhash.xxh3_64_hexdigest(f"{files.digest()}{self._instruction}".encode())[:8]
+        self.reranker_id = f"{files.name}/{told}/{options.dtype}"
 
     def rerank(
         self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""

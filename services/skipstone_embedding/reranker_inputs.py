@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from skipstone_embedding.input_rules import checked_text
+from skipstone_embedding.model_files import ModelFiles
 from skipstone_shared.embeddings import EmbeddingInput
-from skipstone_shared.errors import Internal
+from skipstone_shared.errors import FailedPrecondition, Internal
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,6 +26,24 @@ class RerankerOptions:
     device: str = "cpu"
     dtype: str = "float32"
     instruction: str = ""
+
+
+@contextmanager
+def usable(files: ModelFiles) -> Iterator[None]:
+    """A block that loads and tries a model; whatever goes wrong in it, the model cannot be used.
+
+    Raises:
+        FailedPrecondition: Something did.
+    """
+    try:
+        yield
+    except FailedPrecondition:
+        raise
+    except Exception as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise FailedPrecondition(
+            f"reranker {files.name} in {files.directory} cannot be loaded: {first_line}"
+        ) from error
 
 
 def checked_pair(

@@ -13,6 +13,7 @@ from skipstone_client._embedding_requests import (
     embed_request,
     embed_results,
     rerank_request,
+    rerank_scores,
     single_result,
 )
 from skipstone_shared.embedding_messages import embedding_capabilities_from_message
@@ -94,7 +95,8 @@ class AsyncEmbeddingClient(AsyncClient["EmbeddingAsyncStub"]):
             InvalidArgument: an empty query, no candidate, or more than the service takes.
         """
         request = rerank_request(query, candidates, instruction, namespace)
-        return list((await self._call(self._stub.Rerank, request, timeout_s)).scores)
+        response = await self._call(self._stub.Rerank, request, timeout_s)
+        return rerank_scores(response, len(candidates))
 
     async def get_capabilities(self, *, timeout_s: float | None = None) -> EmbeddingCapabilities:
         """Models and limits."""

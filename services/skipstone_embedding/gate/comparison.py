@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from skipstone_embedding.gate.bindings import DIRECTED, Bindings, bindings, repeated_heads
 from skipstone_embedding.gate.lexicon import ADJECTIVE, Lexicon, Likeness
-from skipstone_embedding.gate.pairing import Content, Pair, Pairing, contents, pair_words
+from skipstone_embedding.gate.pairing import Pair, Pairing, pair_words
+from skipstone_embedding.gate.readings import Content, Reading
 from skipstone_embedding.gate.roles import Role
-from skipstone_embedding.gate.scenes import Scene
-from skipstone_embedding.gate.tagging import Tag
 
 
 class Kind(enum.Enum):
@@ -102,18 +100,18 @@ _REWRITE_LABELS = 2
 rewriter is told as well."""
 
 
-def compare(left: Scene, right: Scene, lexicon: Lexicon) -> Comparison:
+def compare(left: Reading, right: Reading, lexicon: Lexicon) -> Comparison:
     """Compares two prompts; the order does not matter."""
-    sizes = [sum(c.role is not Role.FREE for c in contents(scene)) for scene in (left, right)]
-    if sizes[0] > sizes[1]:
-        left, right = right, left
-    short, long = sorted(sizes)
-    labels = abs(_labels(left) - _labels(right))
-    rewritten = long >= _REWRITE_FACTOR * short + _REWRITE_WORDS or labels >= _REWRITE_LABELS
+    left, right = sorted((left, right), key=_order)
+    labels = abs(left.labels - right.labels)
+    longer = right.weight >= _REWRITE_FACTOR * left.weight + _REWRITE_WORDS
+    rewritten = longer or labels >= _REWRITE_LABELS
     pairing = pair_words(left, right, lexicon)
     names = pairing.names()
-    apart = repeated_heads(left, {}) | (frozenset() if rewritten else repeated_heads(right, names))
-    mine, others = bindings(left, {}, apart), bindings(right, names, apart)
+    apart = repeated_heads(left.scene, {})
+    if not rewritten:
+        apart |= repeated_heads(right.scene, names)
+    mine, others = bindings(left.scene, {}, apart), bindings(right.scene, names, apart)
     checks = _rewrite_findings if rewritten else _edit_findings
     findings = [
         *_opposite_findings(pairing, lexicon),
@@ -126,14 +124,8 @@ def compare(left: Scene, right: Scene, lexicon: Lexicon) -> Comparison:
     return Comparison(tuple(findings), shared, len(_weighty(pairing.right)))
 
 
-def _labels(scene: Scene) -> int:
-    """Groups of words behind a prompt that only say how to picture it."""
-    pairs = itertools.pairwise((None, *scene.words))
-    return sum(
-        word.tag is Tag.LABEL and (before is None or before.tag is not Tag.LABEL)
-        for before, word in pairs
-        if word is not None
-    )
+def _order(reading: Reading) -> tuple[int, list[str]]:
+    return reading.weight, [word.text for word in reading.scene.words]
 
 
 def _pair_findings(pairing: Pairing, lexicon: Lexicon, rewritten: bool) -> Iterator[Finding]:

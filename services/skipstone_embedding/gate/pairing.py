@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from skipstone_embedding.gate import word_lists as lists
 from skipstone_embedding.gate.lexicon import ADJECTIVE, NOUN, VERB, Lexicon, Likeness
-from skipstone_embedding.gate.roles import Role, role_of
-from skipstone_embedding.gate.scenes import Scene
-from skipstone_embedding.gate.tagging import Tag, Word
+from skipstone_embedding.gate.readings import Content, Reading
+from skipstone_embedding.gate.roles import Role
+from skipstone_embedding.gate.tagging import Tag
 
 _PARTS = {Tag.NOUN: NOUN, Tag.VERB: VERB, Tag.ADJECTIVE: ADJECTIVE}
+_MOST_UNLIKE = 12
 _ROUNDS = (Likeness.SYNONYM, Likeness.KIND, Likeness.NEAR)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Content:
-    """A word that adds something.
-
-    Attributes:
-        word: The word.
-        role: What it adds.
-        repeats: Whether it only names again what was named before: "the dog" after "a dog".
-    """
-
-    word: Word
-    role: Role
-    repeats: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,62 +43,69 @@ class Pairing:
         return {pair.right.word.base: pair.left.word.base for pair in reversed(self.pairs)}
 
 
-def contents(scene: Scene) -> list[Content]:
-    """The words of a prompt that add something."""
-    found: list[Content] = []
-    seen: set[str] = set()
-    before = ""
-    for word in scene.words:
-        role = role_of(word)
-        if word.text == "camera" and before == "the":
-            role = Role.FREE  # the one that takes the picture, not one in it
-        if role is not None:
-            again = role is Role.THING and word.base in seen and before in ("the", "its", "this")
-            found.append(Content(word, role, again))
-            seen.add(word.base)
-        before = word.text
-    return found
-
-
-def pair_words(left: Scene, right: Scene, lexicon: Lexicon) -> Pairing:
+def pair_words(left: Reading, right: Reading, lexicon: Lexicon) -> Pairing:
     """Pairs the words of two prompts, the surest pairs first."""
-    mine, others = contents(left), contents(right)
+    mine, others = list(left.contents), list(right.contents)
     pairs: list[Pair] = []
-
-    def take(fits: Callable[[Content, Content], bool], likeness: Likeness) -> None:
-        for content in list(mine):
-            found = next((other for other in others if fits(content, other)), None)
-            if found is not None:
-                pairs.append(Pair(content, found, likeness))
-                mine.remove(content)
-                others.remove(found)
-
-    take(_same, Likeness.SAME)
-    take(
-        lambda a, b: not _exact(a, b) and bool(_forms(a, lexicon) & _forms(b, lexicon)),
-        Likeness.SAME,
-    )
-    for likeness in _ROUNDS:
-        take(lambda a, b, wanted=likeness: _likeness(a, b, lexicon) is wanted, likeness)  # type: ignore[misc]
+    _pair_same(mine, others, pairs)
+    _pair_forms(mine, others, pairs)
+    # Where so much differs nothing will make the prompts the same.
+    if min(len(mine), len(others)) <= _MOST_UNLIKE:
+        for likeness in _ROUNDS:
+            _pair_alike(mine, others, pairs, likeness, lexicon)
     return Pairing(tuple(pairs), tuple(mine), tuple(others))
 
 
-def _same(left: Content, right: Content) -> bool:
-    return left.word.base == right.word.base and (
-        left.role is right.role or not _exact(left, right)
-    )
+def _pair_same(mine: list[Content], others: list[Content], pairs: list[Pair]) -> None:
+    """Pairs words of one base. A colour is no fruit, though both may be an orange."""
+    by_base: dict[str, list[Content]] = {}
+    for other in others:
+        by_base.setdefault(other.word.base, []).append(other)
+    for content in list(mine):
+        for other in by_base.get(content.word.base, ()):
+            if content.role is other.role or not _exact(content, other):
+                by_base[content.word.base].remove(other)
+                _take(content, other, mine, others, pairs, Likeness.SAME)
+                break
+
+
+def _pair_forms(mine: list[Content], others: list[Content], pairs: list[Pair]) -> None:
+    for content in list(mine):
+        for other in others:
+            if not content.forms.isdisjoint(other.forms) and not _exact(content, other):
+                _take(content, other, mine, others, pairs, Likeness.SAME)
+                break
+
+
+def _pair_alike(
+    mine: list[Content],
+    others: list[Content],
+    pairs: list[Pair],
+    likeness: Likeness,
+    lexicon: Lexicon,
+) -> None:
+    for content in list(mine):
+        for other in others:
+            if _likeness(content, other, lexicon) is likeness:
+                _take(content, other, mine, others, pairs, likeness)
+                break
+
+
+def _take(
+    content: Content,
+    other: Content,
+    mine: list[Content],
+    others: list[Content],
+    pairs: list[Pair],
+    likeness: Likeness,
+) -> None:
+    pairs.append(Pair(content, other, likeness))
+    mine.remove(content)
+    others.remove(other)
 
 
 def _exact(left: Content, right: Content) -> bool:
     return left.role.is_bound or right.role.is_bound
-
-
-def _forms(content: Content, lexicon: Lexicon) -> set[str]:
-    """What a word may be a form of: "sail" and "sailing" meet whatever they were taken for."""
-    text = content.word.text
-    return {content.word.base, text, *(lexicon.lemma(text, part) for part in _PARTS.values())} - {
-        ""
-    }
 
 
 def _likeness(left: Content, right: Content, lexicon: Lexicon) -> Likeness:

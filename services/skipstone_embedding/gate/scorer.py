@@ -29,11 +29,16 @@ COUNTED = {
 def features(comparison: Comparison) -> dict[str, float]:
     """What the scorer looks at, each 0 for two equal prompts and larger the more they differ."""
     counted = {name: min(comparison.count(kind), _MOST) / _MOST for name, kind in COUNTED.items()}
+    rewritten = float(comparison.count(Kind.REWRITTEN))
     total = comparison.shared + comparison.added
+    # Beyond half of the words it makes no difference how many more a rewriter finds.
+    share = min(1.0, 2.0 * comparison.added / total) if total else 0.0
     return {
         **counted,
-        "rewritten": float(comparison.count(Kind.REWRITTEN)),
-        "added_share": comparison.added / total if total else 0.0,
+        # The first detail costs more than each further one.
+        "any_detail": float(counted["detail"] > 0.0),
+        "rewritten": rewritten,
+        "rewritten_share": rewritten * share,
     }
 
 
