@@ -14,7 +14,7 @@ from skipstone_client.aio import (
     AsyncVectorIndexClient,
 )
 from skipstone_orchestrator.config import OrchestratorSettings
-from skipstone_orchestrator.gate import SimilarityGate
+from skipstone_orchestrator.gate import RerankGate, SimilarityGate
 from skipstone_orchestrator.server import mounted
 from skipstone_orchestrator.tcp_knock import TcpKnock
 from skipstone_orchestrator.wiring import Backends, Orchestrator
@@ -39,7 +39,7 @@ async def _build(settings: OrchestratorSettings) -> AsyncMounted:
     orchestrator = Orchestrator(
         settings,
         Backends(embedder, index, store, denoiser),
-        SimilarityGate(),
+        RerankGate(embedder) if settings.gate == "rerank" else SimilarityGate(),
         version=version("skipstone"),
         clock=time.monotonic,
         draw_seed=lambda: secrets.randbits(_SEED_BITS),

@@ -44,6 +44,11 @@ class OrchestratorSettings(ServiceSettings):
     top_k: int = Field(default=8, ge=1, le=MAX_TOP_K)
     """Candidates of requests that give no number."""
 
+    gate: Literal["rerank", "similarity"] = "rerank"
+    """What decides behind the search: rerank asks the reranker of the embedding service, and where
+    it has none or it fails there is no approximate hit; similarity leaves it to the search alone,
+    which takes a swap for a rewording."""
+
     similarity_table: tuple[str, ...] = _PUBLISHED
     """Tiers as score:k, by falling score: a score above it may skip k of 50 steps at shift 1."""
 

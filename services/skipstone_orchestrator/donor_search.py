@@ -10,6 +10,7 @@ from skipstone_orchestrator.backends import EntryIndex
 from skipstone_orchestrator.compatibility import same_prompt
 from skipstone_orchestrator.deadlines import Budget, LookupLimits
 from skipstone_orchestrator.decision import (
+    GATE_UNAVAILABLE,
     LOOKUP_FAILED,
     NO_CANDIDATE,
     STALE_DONOR,
@@ -88,7 +89,7 @@ class DonorSearch:
         with journal.fall_back(RERANK, self._gate.service):
             scores = await self._scores(query, hits, budget)
         if scores is None:
-            return miss(LOOKUP_FAILED, similarity=hits[0].similarity)
+            return miss(GATE_UNAVAILABLE, similarity=hits[0].similarity)
         return await self._first_usable(query, _ranked(hits, scores), journal, budget)
 
     async def _search(self, query: Query, embedding: Embedding) -> list[SearchHit]:

@@ -14,7 +14,7 @@ from tests.e2e.tiny_model import write_tiny_model
 # turn a hit into a fallback.
 _PATIENT = (
     *("--embedding-timeout-s", "10", "--index-timeout-s", "10", "--latent-kv-timeout-s", "10"),
-    *("--lookup-timeout-s", "20"),
+    *("--gate-timeout-s", "10", "--lookup-timeout-s", "20"),
 )
 
 

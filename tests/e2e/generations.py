@@ -12,14 +12,14 @@ from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import CacheMode, CacheOptions, GenerateResult
 from skipstone_shared.stored_entries import StoredEntry
 
-# Cosine similarities to PROMPT are those of all-MiniLM-L6-v2.
+# Scores against PROMPT are those of the bundled gate.
 PROMPT = "a small red circle on a blue background"
 REWORDED = "there is a small red circle on a blue background"
-"""0.97: the deepest row of the table."""
-LOOSELY_REWORDED = "a picture of a small red circle against blue"
-"""0.90: the third row."""
+"""0.99: the deepest row of the table."""
+LOOSELY_REWORDED = "a picture of a small shiny red circle against blue"
+"""0.74: a detail that the donor lacks, the last row."""
 UNRELATED = "seven sailors rowing a wooden boat at night"
-"""0.07: below every row."""
+"""0: refused."""
 
 STEPS = 20
 OFF = CacheOptions(mode=CacheMode.OFF)

@@ -498,7 +498,7 @@ async def test_a_gate_that_fails_means_no_approximate_hit_never_a_looser_one(
     async with running_site(BrokenGate(scores)) as site:
         await site.generate(PROMPT, seed=1)
         told = (await site.generate(NEAR, seed=2)).provenance
-        assert (told.tier, told.reason) == (HitTier.MISS, "LOOKUP_FAILED")
+        assert (told.tier, told.reason) == (HitTier.MISS, "GATE_UNAVAILABLE")
         assert [(f.stage, f.reason) for f in told.fallbacks] == [("rerank", "INTERNAL")]
         assert isinstance(told.fallbacks[0], Fallback)
 
