@@ -12,15 +12,17 @@ Redis or with a file per snapshot). All take turns, round by round.
     search_overhead_ms         a search less raw hnswlib, query by query
     recall_at_10               share of the 10 nearest that is found; p99: all but the worst 1 %
     startup_s                  from the start of both killed services to the first right hit
-    entry_bytes                what an entry takes beside its latents, in memory and on disk
 
 Every entry has five snapshots of about 1 kB; of `--measured` entries per size the first has that
-size. Prints one JSON line per figure. `--keep DIRECTORY` keeps what was filled for the next run.
+size. Prints one JSON line per figure. `--keep DIRECTORY` keeps what was filled for the next run, so
+that one can be measured in pieces; `--draw FILES` puts the lines of all of them into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,20 +31,24 @@ import faiss
 import torch
 
 from cacheplane.entries import DIMENSION, SHAPES, Sizes
-from cacheplane.footprint import measure_footprint
 from cacheplane.limits import Echo, RawLmdb
 from cacheplane.measuring import Bench, measure_starts
 from cacheplane.prepare import load_graph, prepare
 from cacheplane.rivals import FaissIndex, rivals
 from cacheplane.services import running
+from cacheplane.tables import draw
 from search.vectors import Matrix, clustered_split
 
-PARTS = ("reads", "saves", "searches", "starts", "footprint")
+PARTS = ("reads", "saves", "searches", "starts")
 
 
 def main() -> None:
     """Measures what the arguments say."""
     arguments = parsed()
+    if arguments.draw:
+        texts = [path.read_text(encoding="utf-8") for path in arguments.draw]
+        draw([json.loads(line) for text in texts for line in text.splitlines()])
+        return
     torch.set_num_threads(1)
     with ExitStack() as stack:
         root = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -62,8 +68,6 @@ def measure(
     """Measures one number of entries."""
     if "starts" in arguments.only:
         measure_starts(directory, sizes, vectors, arguments.starts)
-    if "footprint" in arguments.only:
-        measure_footprint(directory, sizes)
     if not {"reads", "saves", "searches"} & set(arguments.only):
         return
     with ExitStack() as stack:
@@ -102,6 +106,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--keep", type=Path, help="directory for what is filled")
     parser.add_argument("--prepare", action="store_true", help="only fill it")
+    parser.add_argument(
+        "--draw", type=Path, nargs="+", help="files of lines, for the page's tables"
+    )
     parser.add_argument("--quick", action="store_true", help="about two minutes: fewer of all")
     arguments = parser.parse_args()
     if arguments.quick:

@@ -47,11 +47,12 @@ def prepare(directory: Path, sizes: Sizes, vectors: Matrix) -> None:
     refs = fill_store(directory / "latent_kv", sizes)
     with running(directory) as plane:
         fill_index(plane, refs, vectors)
+        # While the service builds its own in the background.
+        build_graph(vectors).save_index(str(directory / "hnswlib"))
+        faiss.write_index(build_faiss(vectors), str(directory / "faiss"))
         if len(vectors) > VectorIndexSettings().exact_search_limit:
             graphs = directory / "vector_index" / "graphs"
             wait_until(lambda: any(graphs.glob("*.graph")), "the graph is saved")
-    build_graph(vectors).save_index(str(directory / "hnswlib"))
-    faiss.write_index(build_faiss(vectors), str(directory / "faiss"))
     ready.write_text(described, encoding="utf-8")
 
 
