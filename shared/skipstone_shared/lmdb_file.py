@@ -47,7 +47,9 @@ def check_pages(file: Path) -> None:
         return
     try:
         problems = verify.verify(str(file), subdir=False)
-    except verify.VerifyError as error:
+        with file.open("rb") as opened:
+            _last_commit(opened.read(2 * _PAGE_SIZES[-1]))
+    except (verify.VerifyError, DataCorrupt) as error:
         problems = [str(error)]
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -91,7 +93,7 @@ class DamagedFile:
         with file.open("rb") as opened:
             # Unmapped when the last view of it is gone.
             self._data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
-        self._page_size, root = self._last_commit()
+        self._page_size, root = _last_commit(self._data)
         self._tables = {
             bytes(name): _NUMBER.unpack_from(value, _TABLE_BYTES - _NUMBER.size)[0]
             for name, value, flags in self._nodes(root)
@@ -106,26 +108,6 @@ class DamagedFile:
         if root is not None:
             for key, value, _ in self._nodes(root):
                 yield bytes(key), value
-
-    def _last_commit(self) -> tuple[int, int]:
-        """Page size, and root page of the tables.
-
-        The commit before may be readable too, but what was deleted since would come back.
-        """
-        found = []
-        # The second meta page lies at the page size, which the first one tells.
-        for start in (0, *_PAGE_SIZES):
-            if start + _PAGE.size + _META.size > len(self._data):
-                break
-            meta = _META.unpack_from(self._data, start + _PAGE.size)
-            magic, version, size, root, commit = meta
-            is_meta = (magic, version) == (_MAGIC, _VERSION) and size in _PAGE_SIZES
-            if is_meta and start in (0, size):
-                found.append((commit, size, root))
-        if not found:
-            raise DataCorrupt("it has no page that says where its tables are")
-        _, page_size, root = max(found)
-        return page_size, root
 
     def _nodes(self, root: int) -> Iterator[tuple[memoryview, memoryview, int]]:
         """Key, value and flags of all rows below a page, in order."""
@@ -166,3 +148,28 @@ class DamagedFile:
 def _child(node: memoryview) -> int:
     low, high, top, _ = _NODE.unpack_from(node)
     return int(low | high << 16 | top << 32)
+
+
+def _last_commit(data: bytes | memoryview) -> tuple[int, int]:
+    """Page size, and root page of the tables.
+
+    LMDB keeps the last two commits, one per meta page, and takes the one with the higher number. Is
+    one of them damaged, it may be the last: with the one before, what was deleted since would come
+    back. Numbers that follow each other show that both are sound (but for one bit, whose loss makes
+    the last number that of two commits before).
+
+    Raises:
+        DataCorrupt: one is damaged.
+    """
+    found = []
+    # The second meta page lies at the page size, which the first one tells.
+    for start in (0, *_PAGE_SIZES):
+        if start + _PAGE.size + _META.size <= len(data):
+            magic, version, size, root, commit = _META.unpack_from(data, start + _PAGE.size)
+            if (magic, version) == (_MAGIC, _VERSION) and size in _PAGE_SIZES:
+                found += [(commit, size, root)] if start in (0, size) else []
+    commits = sorted(commit for commit, _, _ in found)
+    if commits != [0, 0] and (len(commits) != 2 or commits[1] != commits[0] + 1):
+        raise DataCorrupt("a page that says where its tables are is damaged")
+    _, page_size, root = max(found)
+    return page_size, root

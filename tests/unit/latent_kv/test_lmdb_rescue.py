@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from collections.abc import Callable
@@ -109,6 +110,36 @@ def test_a_damaged_file_is_never_served_from(
         assert list_ids(store) == ["new"]
         store.close()
     assert verify(tmp_path).problems == ()
+
+
+META_FIELDS = (16, 40, 128, 136, 144)
+"""Magic, page size, root, last page and number of the commit."""
+
+UNSEEN = (1, 144, 1)
+"""The number of the last commit, less two: the one bit that makes it look like an older one."""
+
+
+@pytest.mark.parametrize(
+    ("page", "place", "bit"),
+    [
+        hit
+        for hit in itertools.product((0, 1), META_FIELDS, (0, 1, 3, 7, 13, 31, 63))
+        if hit != UNSEEN
+    ],
+)
+def test_a_damaged_meta_page_brings_nothing_back_that_was_deleted(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]], page: int, place: int, bit: int
+) -> None:
+    """LMDB would take the commit before."""
+    sound, written = filled
+    data = bytearray(sound)
+    data[page * PAGE + place + bit // 8] ^= 1 << bit % 8
+    (tmp_path / "data.mdb").write_bytes(data)
+    with capture_logs(), suppress(FailedPrecondition):
+        store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+        assert set(list_ids(store)) <= written.keys()
+        check_store(store, written)
+        store.close()
 
 
 def zero_a_leaf(sound: bytes, file: Path) -> None:
