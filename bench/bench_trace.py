@@ -1,8 +1,8 @@
 """What reuse saves on a trace of 1,000 captions, and what it costs in quality.
 
-Measures on the bundled model, at the knee of its quality curve and at 50 steps, beside full runs
-and against plain runs with fewer steps: block caching alone, the exact tier alone, latent reuse by
-the product's default policy and gate, and both together. The captions have the threads, repeats and
+Measures on the bundled model, at the knee of its quality curve and at 50 steps: block caching
+alone, the exact tier alone, latent reuse by the product's default policy and gate, these together,
+and latent reuse by a published table of cosines alone. The captions have the threads, repeats and
 reuse distances of a real request log (`quality/trace.py`). The product's services decide on every
 request; a random sample of them gets pictures from the executor's own engine, whose attributes a
 program reads. Pictures are kept in `out/bench/quality/`: a run that was stopped goes on.
@@ -13,17 +13,23 @@ is the number of plain steps of equal quality over the mean steps of a method.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from quality.curve import Curve
 from quality.decisions import Decision, decided_once
 from quality.estimates import Base, Estimator
 from quality.figures import QualityFigure, publish
 from quality.hits import Hits, methods_of_hits, resumed_indices
-from quality.methods import MOST_STEPS, compared, run_of
+from quality.methods import MOST_STEPS, Method, Reuse, compared, run_of
 from quality.pictures import PictureStore, Run, Studio
 from quality.sample import sampled
 from quality.session import TRACE_FIGURES, Session, parse_options, tell
+
+DECIDERS: Final = {Reuse.LATENT: (), Reuse.TABLE: ("--gate", "similarity")}
+"""Who decides -> flags of the orchestrator; none for the product as it is."""
+
+Decisions = Mapping[Reuse, Sequence[Decision]]
 
 
 def main() -> None:
@@ -36,34 +42,34 @@ def main() -> None:
             return
         tell(f"the knee is at {curve.knee} steps")
         bases = sorted({curve.knee, MOST_STEPS})
-        decided = decided_once(
-            "trace",
-            session.requests,
-            bases,
-            options.out,
-            keep=options.keep_decisions,
-            threads=options.threads,
-        )
+        decided = {
+            reuse: decided_once(
+                f"trace-{reuse.value}",
+                session.requests,
+                bases,
+                options.out,
+                keep=options.keep_decisions,
+                threads=options.threads,
+                policy=policy,
+            )
+            for reuse, policy in DECIDERS.items()
+        }
         figures: list[QualityFigure] = []
         for steps in bases:
-            base = base_of(session, curve, steps, decided[steps])
+            decisions = {reuse: by_steps[steps] for reuse, by_steps in decided.items()}
+            base = base_of(session, curve, steps, decisions)
             if base is not None:
                 figures += Estimator(base, options.draws).figures()
     publish(figures, options.out / TRACE_FIGURES)
 
 
-def base_of(
-    session: Session, curve: Curve, steps: int, decisions: Sequence[Decision]
-) -> Base | None:
+def base_of(session: Session, curve: Curve, steps: int, decisions: Decisions) -> Base | None:
     """Decisions and pictures of one N; None when the time went before two requests."""
-
-    def runs_of(index: int) -> dict[str, Run]:
-        return {
-            method.name: run_of(method, index, session.requests, decisions)
-            for method in compared(steps)
-        }
-
-    made = session.pictures(f"reuse at {steps} steps", curve.sample, runs_of)
+    made = session.pictures(
+        f"reuse at {steps} steps",
+        curve.sample,
+        lambda index: _runs(session, compared(steps), index, decisions),
+    )
     if made is None:
         return None
     count = len(made[compared(steps)[0].name].records)
@@ -75,24 +81,35 @@ def base_of(
         curve.sample[:count],
         {**plain_pictures, **made},
         curve.reference.first(count),
-        hits_of(session, steps, decisions),
+        {reuse: hits_of(session, steps, reuse, decisions) for reuse in decisions},
     )
 
 
-def hits_of(session: Session, steps: int, decisions: Sequence[Decision]) -> Hits:
+def hits_of(session: Session, steps: int, reuse: Reuse, decisions: Decisions) -> Hits:
     """Pictures of resumed requests."""
-
-    def runs_of(index: int) -> dict[str, Run]:
-        return {
-            method.name: run_of(method, index, session.requests, decisions)
-            for method in methods_of_hits(steps)
-        }
-
     order = sampled(len(session.requests), len(session.requests))
-    indices = resumed_indices(order, decisions, session.options.hits)
-    made = session.pictures(f"hits at {steps} steps", indices, runs_of) or {}
-    count = len(next(iter(made.values())).records) if made else 0
-    return Hits(tuple(indices[:count]), made)
+    indices = resumed_indices(order, decisions[reuse], session.options.hits)
+    methods = methods_of_hits(steps, reuse)
+    made = session.pictures(
+        f"hits of {reuse.value} at {steps} steps",
+        indices,
+        lambda index: _runs(session, methods, index, decisions),
+    )
+    count = len(made[methods[0].name].records) if made else 0
+    return Hits(tuple(indices[:count]), made or {})
+
+
+def _runs(
+    session: Session, methods: Sequence[Method], index: int, decisions: Decisions
+) -> dict[str, Run]:
+    """Name of a method -> the run whose picture a request gets."""
+    of_product = decisions[Reuse.LATENT]
+    return {
+        method.name: run_of(
+            method, index, session.requests, decisions.get(method.reuse, of_product)
+        )
+        for method in methods
+    }
 
 
 if __name__ == "__main__":

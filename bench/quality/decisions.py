@@ -30,13 +30,11 @@ from skipstone_shared.orchestration import HitTier, LookupDecision
 
 PATIENCE_S: Final = 60.0
 # A slow machine must not turn into misses: the deadlines of a lookup change no decision.
-_FLAGS: Final = {
-    "orchestrator": [
-        word
-        for name in ("embedding", "index", "latent-kv", "gate", "lookup")
-        for word in (f"--{name}-timeout-s", f"{PATIENCE_S:g}")
-    ]
-}
+_FLAGS: Final = [
+    word
+    for name in ("embedding", "index", "latent-kv", "gate", "lookup")
+    for word in (f"--{name}-timeout-s", f"{PATIENCE_S:g}")
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,13 +150,15 @@ def _decision(found: LookupDecision, saved_by: dict[str, int]) -> Decision:
 
 
 @contextmanager
-def running_services(threads: int) -> Iterator[Services]:
+def running_services(threads: int, policy: Sequence[str] = ()) -> Iterator[Services]:
     """All services on free ports over an empty data directory.
 
     Args:
         threads: CPU threads of an operation of the executor.
+        policy: Flags of the orchestrator.
     """
-    told = {**_FLAGS, "denoise": ["--num-threads", str(threads)]}
+    orchestrator = [*_FLAGS, *policy]
+    told = {"orchestrator": orchestrator, "denoise": ["--num-threads", str(threads)]}
     with ExitStack() as stack:
         data = stack.enter_context(tempfile.TemporaryDirectory())
         cluster = LocalCluster(data, model=str(MODEL), flags=told, free_ports=True)
@@ -173,6 +173,7 @@ def decided_once(
     *,
     keep: bool,
     threads: int,
+    policy: Sequence[str] = (),
 ) -> dict[int, list[Decision]]:
     """The product's decisions on requests, by N of their runs; kept in a folder.
 
@@ -183,10 +184,11 @@ def decided_once(
         folder: Where the files are.
         keep: Take those of an earlier run where all are there.
         threads: CPU threads of an operation of the executor.
+        policy: Flags of the orchestrator.
     """
     paths = {steps: folder / f"decisions-{name}-{steps}.jsonl" for steps in bases}
     if not (keep and all(path.exists() for path in paths.values())):
-        with running_services(threads) as services:
+        with running_services(threads, policy) as services:
             for steps, path in paths.items():
                 rows = [json.dumps(dataclasses.asdict(d)) for d in services.decide(requests, steps)]
                 path.write_text("".join(f"{row}\n" for row in rows))

@@ -34,20 +34,20 @@ class Base:
     Attributes:
         steps: N.
         requests: The whole trace.
-        decisions: Of the product, one per request.
+        decisions: Who decides (Reuse.LATENT, Reuse.TABLE) -> one decision per request.
         sample: Indices of the requests that have pictures.
         pictures: Method -> its pictures of the sample; plain methods of the grid among them.
         reference: Converged pictures of the same captions from other noise.
-        hits: Resumed requests of the whole trace with their pictures.
+        hits: Who decides -> resumed requests of the whole trace with their pictures.
     """
 
     steps: int
     requests: Sequence[CaptionRequest]
-    decisions: Sequence[Decision]
+    decisions: Mapping[Reuse, Sequence[Decision]]
     sample: Sequence[int]
     pictures: Mapping[str, Pictures]
     reference: Pictures
-    hits: Hits
+    hits: Mapping[Reuse, Hits]
 
     @property
     def full(self) -> Pictures:
@@ -101,7 +101,7 @@ class Estimator:
             name: losses.under(self._sample_weights) for name, losses in self._losses.items()
         }
         for method in compared(base.steps):
-            if method.reuse is Reuse.LATENT:
+            if method.reuse.resumes:
                 self._under[method.name]["attributes"] = self._attribute_loss(method)
 
     def figures(self) -> Iterator[QualityFigure]:
@@ -113,12 +113,16 @@ class Estimator:
             yield from self._quality(method)
         for method in compared(base.steps):
             yield from self._gain(method)
-            if method.reuse is Reuse.LATENT and base.hits.indices:
+            if method.reuse.resumes:
                 yield from self._of_hits(method)
+                yield from self._tiers(method)
+
+    def _tiers(self, method: Method) -> Iterator[QualityFigure]:
+        decisions = self._base.decisions[method.reuse]
         for tier in HitTier:
-            there = np.array([float(d.tier == tier.value) for d in base.decisions])
+            there = np.array([float(d.tier == tier.value) for d in decisions])
             shares = measures.weighted_mean(there, self._weights)
-            yield self._figure(f"tier_share_{tier.value}", "latent cache", shares, len(there))
+            yield self._figure(f"tier_share_{tier.value}", method.name, shares, len(there))
 
     def _losses_of(self, pictures: Pictures) -> Losses:
         return Losses(
@@ -129,19 +133,22 @@ class Estimator:
 
     def _attribute_loss(self, method: Method) -> Floats:
         """Of a method that resumes: that of runs from noise and what its hits lose beside it."""
-        hits, loss = self._base.hits, self._under[alone(method).name]["attributes"]
+        hits, loss = self._base.hits[method.reuse], self._under[alone(method).name]["attributes"]
         if not hits.indices:
             return loss
-        share = resumed_share(self._base.decisions, self._weights)
-        return loss + share * measures.weighted_mean(hits.lost(method), self._hit_weights())
+        share = resumed_share(self._base.decisions[method.reuse], self._weights)
+        return loss + share * measures.weighted_mean(hits.lost(method), self._hit_weights(hits))
 
-    def _hit_weights(self) -> Floats:
-        weights = self._weights[:, list(self._base.hits.indices)]
+    def _hit_weights(self, hits: Hits) -> Floats:
+        weights = self._weights[:, list(hits.indices)]
         weights[weights.sum(axis=1) == 0.0] = 1.0  # a draw without any hit says nothing of them
         return weights
 
     def _of_hits(self, method: Method) -> Iterator[QualityFigure]:
-        hits, weights = self._base.hits, self._hit_weights()
+        hits = self._base.hits[method.reuse]
+        if not hits.indices:
+            return
+        weights = self._hit_weights(hits)
         accuracy = measures.attribute_accuracy(hits.pictures[method.name])
         for figure, values in (
             ("hit_attribute_accuracy", accuracy),
@@ -154,7 +161,8 @@ class Estimator:
     def _calls(self, method: Method) -> Floats:
         """Denoiser calls of every request of the trace; block-cached ones as full calls."""
         base = self._base
-        steps = np.array([executed_steps(method, d) for d in base.decisions], dtype=np.float64)
+        decisions = base.decisions[method.reuse if method.reuse.resumes else Reuse.LATENT]
+        steps = np.array([executed_steps(method, d) for d in decisions], dtype=np.float64)
         if method.preset is None:
             return steps
         # What block caching leaves to compute is known of the sample: a share of its own for runs
@@ -207,7 +215,7 @@ class Estimator:
             worth = np.minimum(worth, equal["attributes"])
         mean = measures.weighted_mean(self._calls(method), self._weights)
         yield self._figure("equal_quality_gain", method.name, worth / mean, n)
-        if method.reuse is Reuse.LATENT:
+        if method.reuse.resumes:
             exact = Method("exact cache", self._base.steps, Reuse.EXACT)
             asked = measures.weighted_mean(self._calls(exact), self._weights) / exact.steps
             gain = worth * asked / mean

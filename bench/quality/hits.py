@@ -49,7 +49,7 @@ def resumed_share(decisions: Sequence[Decision], weights: Floats) -> Floats:
     return measures.weighted_mean(np.array(there), weights)
 
 
-def methods_of_hits(steps: int) -> list[Method]:
-    """Methods that resume, and what each is compared with."""
-    resuming = [method for method in compared(steps) if method.reuse is Reuse.LATENT]
+def methods_of_hits(steps: int, reuse: Reuse) -> list[Method]:
+    """Methods that resume by the same decisions, and what each is compared with."""
+    resuming = [method for method in compared(steps) if method.reuse is reuse]
     return [*resuming, *map(alone, resuming)]

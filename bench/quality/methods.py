@@ -23,11 +23,21 @@ PRESETS: Final = (BlockCachePreset.BALANCED, BlockCachePreset.FAST)
 
 
 class Reuse(Enum):
-    """What is reused between requests."""
+    """What is reused between requests, and who decides.
+
+    LATENT is the product with its default gate and policy. TABLE takes the cosine of the search for
+    the gate's score and reads a published table with it: what reuse is without a gate.
+    """
 
     NONE = "none"
     EXACT = "exact"
     LATENT = "latent"
+    TABLE = "table"
+
+    @property
+    def resumes(self) -> bool:
+        """Whether runs are resumed from donors."""
+        return self in (Reuse.LATENT, Reuse.TABLE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +77,7 @@ def alone(method: Method) -> Method:
 def compared(steps: int) -> list[Method]:
     """All methods beside the plain ones whose runs have `steps` steps."""
     methods = [cached_blocks(steps, preset) for preset in PRESETS]
+    methods.append(Method("published table alone", steps, Reuse.TABLE))
     for reuse in (Reuse.EXACT, Reuse.LATENT):
         methods.append(Method(f"{reuse.value} cache", steps, reuse))
         methods += [
@@ -85,7 +96,7 @@ def run_of(
     """The run whose picture a request gets under a method; of an exact hit the earlier run."""
     request = requests[index]
     full = Run(request.caption, request.seed, method.steps, method.preset)
-    decision = decisions[index] if method.reuse is Reuse.LATENT else None
+    decision = decisions[index] if method.reuse.resumes else None
     if decision is None or decision.donor is None:
         # What only the exact tier reuses is the picture of the same run.
         return full

@@ -11,7 +11,12 @@ from matplotlib.figure import Figure
 from quality.figures import Figures
 from quality.methods import GRID, Method, Reuse, compared, plain
 
-_COLOURS: Final = {Reuse.NONE: "tab:blue", Reuse.EXACT: "tab:green", Reuse.LATENT: "tab:red"}
+_COLOURS: Final = {
+    Reuse.NONE: "tab:blue",
+    Reuse.EXACT: "tab:green",
+    Reuse.LATENT: "tab:red",
+    Reuse.TABLE: "tab:orange",
+}
 _MARKERS: Final = {None: "o", "balanced": "s", "fast": "^"}
 _PANELS: Final = (
     ("energy_distance", "energy distance from converged pictures, grey levels"),
