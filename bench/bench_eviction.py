@@ -29,10 +29,12 @@ from replay.drawing import draw_eviction, eviction_table, replace_part
 from replay.request_log import embed, read_prompts
 from search.vectors import Matrix
 from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName, policy_named
+from skipstone_orchestrator.reuse_policy import ReusePolicy
 
 CAPACITIES: Final = (50, 100, 200, 500, 1_000, 2_000)
 HALF_LIVES: Final = (50, 200, 1_000, 2_000, 10_000)
 LENGTHS: Final = (1_000, 2_000, 3_000)
+ANY_DEPTH: Final = 1_000_000
 POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
 
 
@@ -43,7 +45,7 @@ class Cell:
     Attributes:
         policy: Name of the policy.
         capacity: Entries; None: all.
-        max_donor_depth: See `Settings`.
+        max_donor_depth: Of the reuse policy; None: any.
         same_seed: See `Settings`.
         save_below: See `Settings`.
         half_life: Of `aged_lcbfu`, in uses of the store.
@@ -60,10 +62,11 @@ class Cell:
 
     def settings(self) -> Settings:
         """What to replay."""
+        depth = ANY_DEPTH if self.max_donor_depth is None else self.max_donor_depth
         return Settings(
             capacity=self.capacity or 0,
-            policy=policy_named(self.policy, self.half_life),
-            max_donor_depth=self.max_donor_depth,
+            eviction=policy_named(self.policy, self.half_life),
+            reuse=ReusePolicy(max_donor_depth=depth),
             same_seed=self.same_seed,
             save_below=self.save_below,
         )

@@ -46,10 +46,9 @@ class Settings:
 
     Attributes:
         capacity: Entries that fit; 0: all.
-        policy: Who is evicted first.
-        max_donor_depth: Resumed runs that may lie between a donor and noise; None: any number, so
-            that drift chains. The product's default is 0: what a resumed run saves serves the exact
-            tier only.
+        eviction: Who is evicted first.
+        reuse: What decides on donors. Its `max_donor_depth` says whether resumed runs donate; those
+            that do not are saved for the exact tier only.
         save_below: Runs that skipped fewer steps are saved.
         same_seed: Whether a repeated prompt comes with the seed it had (the log has none): then the
             exact tier answers.
@@ -57,8 +56,8 @@ class Settings:
     """
 
     capacity: int = 0
-    policy: EvictionPolicy = dataclasses.field(default_factory=LeastRecentlyUsed)
-    max_donor_depth: int | None = 0
+    eviction: EvictionPolicy = dataclasses.field(default_factory=LeastRecentlyUsed)
+    reuse: ReusePolicy = dataclasses.field(default_factory=ReusePolicy)
     save_below: int = STEPS
     same_seed: bool = False
     approximate: bool = True
@@ -108,15 +107,14 @@ class Cache:
             scores: The gate.
         """
         quota = settings.capacity * len(_BYTES)
-        self._store = MemoryStore(Quotas(total_bytes=quota), settings.policy)
+        self._store = MemoryStore(Quotas(total_bytes=quota), settings.eviction)
         self._settings = settings
         self._scores = scores
         self._prompts = prompts
         self._vectors = vectors
-        depth = len(prompts) if settings.max_donor_depth is None else settings.max_donor_depth
-        self._policy = ReusePolicy(max_donor_depth=depth)
         self._findable = np.zeros(len(prompts), np.bool_)
         self._refs: dict[str, LatentRef] = {}
+        self._rows: dict[str, int] = {}
         self._skipped = np.zeros(len(prompts), np.int64)
         self._exact = np.zeros(len(prompts), np.bool_)
         self._distances = np.zeros(len(prompts), np.int64)
@@ -172,7 +170,7 @@ class Cache:
                 steps={STEPS},
                 same_prompt=self._prompts[candidate] == self._prompts[row],
             )
-            verdict = judge(self._policy, _SCHEDULE, donor, Limits())
+            verdict = judge(self._settings.reuse, _SCHEDULE, donor, Limits())
             if verdict.taken:
                 return candidate, verdict.skip_steps
         return None
@@ -204,7 +202,10 @@ class Cache:
             "", metadata, [_BYTES], size_bytes=len(_BYTES), xxh3_64=_CHECKSUM
         )
         self._store.commit_entry("", entry_id)
-        self._findable[row] = self._depths[row] <= self._policy.max_donor_depth
+        # The same entry again takes the place of the one that was evicted, in the index too.
+        self._findable[self._rows.get(entry_id, row)] = False
+        self._rows[entry_id] = row
+        self._findable[row] = self._depths[row] <= self._settings.reuse.max_donor_depth
         self._saves += 1
 
 
