@@ -37,6 +37,18 @@ def generate_request(
     )
 
 
+def explain_request(
+    params: GenerationParams | str, cache: CacheOptions | None, namespace: str
+) -> pb.ExplainRequest:
+    """The request of one explanation."""
+    asked = generate_request(params, cache, namespace)
+    return pb.ExplainRequest(
+        namespace=asked.namespace,
+        params=asked.params,
+        cache=asked.cache if asked.HasField("cache") else None,
+    )
+
+
 def lookup_request(
     prompt: str,
     fingerprint: LatentFingerprint,

@@ -10,6 +10,7 @@ import typer
 from skipstone_client import (
     cli_block_cache_sweep,
     cli_entries,
+    cli_explain,
     cli_generate,
     cli_kv,
     cli_stats,
@@ -29,6 +30,7 @@ def build_app() -> typer.Typer:
     app.callback()(_main)
     app.command("up")(cli_up.up)
     app.command("generate")(cli_generate.generate)
+    app.command("explain")(cli_explain.explain)
     app.command("stats")(cli_stats.stats)
     entries = typer.Typer(no_args_is_help=True, help="List, show and delete reusable entries.")
     entries.command("list")(cli_entries.list_entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -35,10 +36,26 @@ from skipstone_client.cli_output import (
     stdout,
 )
 from skipstone_client.cli_progress import progress_bar
+from skipstone_client.cli_request import (
+    CacheModeOption,
+    DonorChoicesOption,
+    DonorMarginOption,
+    GuidanceOption,
+    HeightOption,
+    MaxSkipStepsOption,
+    MinSimilarityOption,
+    NegativePromptOption,
+    NumFramesOption,
+    PromptArgument,
+    ReproducibleOption,
+    ReuseKindOption,
+    SeedOption,
+    StepsOption,
+    WidthOption,
+)
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.orchestration import (
-    CacheMode,
     CacheOptions,
     Fallback,
     GenerateEvent,
@@ -46,36 +63,29 @@ from skipstone_shared.orchestration import (
     GenerateStarted,
     HitTier,
     Provenance,
-    ReuseKind,
 )
 
 _STAGES = ("build_query", "lookup", "rerank", "resume", "denoise", "decode", "save", "total")
-_STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", HitTier.MISS: "bold"}
+TIER_STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", HitTier.MISS: "bold"}
 
 
 def generate(
-    prompt: Annotated[str, typer.Argument(help="What to show.")],
+    prompt: PromptArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("picture.png"),
-    steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise; none: a new one.")] = None,
-    guidance: Annotated[float | None, typer.Option(help="Guidance scale.")] = None,
-    height: Annotated[int | None, typer.Option(help="Height in pixels.")] = None,
-    width: Annotated[int | None, typer.Option(help="Width in pixels.")] = None,
-    num_frames: Annotated[int | None, typer.Option(help="Frames, for video models.")] = None,
-    negative_prompt: Annotated[str, typer.Option(help="What to avoid.")] = "",
-    cache_mode: Annotated[CacheMode | None, typer.Option(help="What the cache may do.")] = None,
-    min_similarity: Annotated[
-        float | None, typer.Option(help="Least similarity of a donor, 0 to 1; only raises.")
-    ] = None,
-    max_skip_steps: Annotated[
-        int | None, typer.Option(help="Most steps to skip; only lowers.")
-    ] = None,
-    reuse_kind: Annotated[
-        ReuseKind | None, typer.Option(help="How a donor's latent is used.")
-    ] = None,
-    reproducible: Annotated[
-        bool, typer.Option("--reproducible", help="Only what a full run gives: exact hit or miss.")
-    ] = False,
+    steps: StepsOption = None,
+    seed: SeedOption = None,
+    guidance: GuidanceOption = None,
+    height: HeightOption = None,
+    width: WidthOption = None,
+    num_frames: NumFramesOption = None,
+    negative_prompt: NegativePromptOption = "",
+    cache_mode: CacheModeOption = None,
+    min_similarity: MinSimilarityOption = None,
+    max_skip_steps: MaxSkipStepsOption = None,
+    reuse_kind: ReuseKindOption = None,
+    reproducible: ReproducibleOption = False,
+    donor_choices: DonorChoicesOption = None,
+    donor_margin: DonorMarginOption = None,
     block_cache: BlockCacheOption = None,
     namespace: NamespaceOption = "",
     target: TargetOption = DEFAULT_TARGET,
@@ -104,6 +114,8 @@ def generate(
         max_skip_steps=max_skip_steps,
         reproducible=reproducible,
         reuse_kind=reuse_kind,
+        donor_choices=donor_choices,
+        donor_margin=donor_margin,
     )
     with errors_in_one_line(), OrchestratorClient(target, generate_timeout_s=timeout) as client:
         result = _follow(client, params, cache, namespace, quiet=as_json)
@@ -171,28 +183,39 @@ def _picture_facts(out: Path, result: GenerateResult) -> dict[str, str | Text]:
 
 def provenance_facts(provenance: Provenance) -> dict[str, str | Text]:
     """A provenance for people, one row per question."""
-    tier = Text(provenance.tier.value, style=_STYLES[provenance.tier])
+    tier = Text(provenance.tier.value, style=TIER_STYLES[provenance.tier])
     tier.append(f" ({provenance.reason})", style="not bold dim")
-    # They travel in a map, which has no order.
-    times = sorted(provenance.stage_times_s.items(), key=lambda item: _place_of_stage(item[0]))
-    stages = [f"{name} {seconds_text(seconds)}" for name, seconds in times]
     rows: dict[str, str | Text] = {
         "tier": tier,
         "steps": _steps_text(provenance),
         "donor": _donor_text(provenance),
+        "joined": provenance.joined_request_id,
         "similarity": _scores_text(provenance),
         **block_cache_facts(provenance.block_cache),
-        "times": ", ".join(stages),
+        "times": times_text(provenance.stage_times_s),
         "cache mode": provenance.cache_mode.value,
         "saved as": provenance.saved_entry_id,
         "policy": provenance.policy_version,
         "request": provenance.request_id,
     }
-    for number, fallback in enumerate(provenance.fallbacks, 1):
-        rows[f"fallback {number}"] = Text(_fallback_text(fallback), style="yellow")
+    rows |= fallback_facts(provenance.fallbacks)
     for step, reason in provenance.snapshot_failures.items():
         rows[f"snapshot {step}"] = Text(f"not stored: {reason}", style="yellow")
     return rows
+
+
+def times_text(stage_times_s: Mapping[str, float]) -> str:
+    """Times per stage for people, in the order of the stages; their map has none."""
+    times = sorted(stage_times_s.items(), key=lambda item: _place_of_stage(item[0]))
+    return ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in times)
+
+
+def fallback_facts(fallbacks: Sequence[Fallback]) -> dict[str, str | Text]:
+    """What went wrong, one row each."""
+    return {
+        f"fallback {number}": Text(_fallback_text(fallback), style="yellow")
+        for number, fallback in enumerate(fallbacks, 1)
+    }
 
 
 def _place_of_stage(name: str) -> tuple[int, str]:
@@ -215,7 +238,9 @@ def _donor_text(provenance: Provenance) -> str:
     if not provenance.donor_entry_id:
         return ""
     prompt = f' "{provenance.donor_prompt}"' if provenance.donor_prompt else ""
-    return provenance.donor_entry_id + prompt
+    choices = provenance.donor_choices
+    drawn = f", drawn among {choices}" if choices > 1 else ""
+    return provenance.donor_entry_id + prompt + drawn
 
 
 def _scores_text(provenance: Provenance) -> str:

@@ -20,7 +20,13 @@ from skipstone_client.cli_output import (
     table_of,
 )
 from skipstone_client.orchestrator import OrchestratorClient
-from skipstone_shared.orchestration import BreakerState, HitTier, OrchestratorStats, ServiceState
+from skipstone_shared.orchestration import (
+    BlockCacheCounts,
+    BreakerState,
+    HitTier,
+    OrchestratorStats,
+    ServiceState,
+)
 
 _BREAKER_STYLES = {
     BreakerState.CLOSED: "green",
@@ -55,13 +61,30 @@ def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
     fallbacks = ", ".join(f"{name} {count}" for name, count in sorted(found.fallbacks.items()))
     return {
         "requests": f"{total}: {', '.join(tiers)}",
+        "joined": _joined_text(found.joined_requests),
         "steps": f"{found.executed_steps} run, {found.skipped_steps} skipped "
         f"({share_text(found.skipped_steps, steps)} of {steps})",
+        "block cache": _block_cache_text(found.block_cache),
         "saves": f"{found.saved_count} saved, {waiting}",
         "entries": "unknown" if found.entry_count < 0 else str(found.entry_count),
         "latents": bytes_text(found.latent_bytes),
         "fallbacks": Text(fallbacks, style="yellow"),
     }
+
+
+def _joined_text(count: int) -> str:
+    return f"{count} of the exact ones shared an equal request's run" if count else ""
+
+
+def _block_cache_text(counts: BlockCacheCounts | None) -> str:
+    if counts is None:
+        return ""
+    saved = counts.block_calls_full - counts.block_calls
+    return (
+        f"{counts.computed_steps} steps computed, {counts.reused_steps} reused; "
+        f"{counts.block_calls} of {counts.block_calls_full} block calls run, "
+        f"{share_text(saved, counts.block_calls_full)} saved"
+    )
 
 
 def _services_table(services: tuple[ServiceState, ...]) -> Table:

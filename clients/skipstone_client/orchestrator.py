@@ -10,12 +10,14 @@ from skipstone.orchestrator.v1.orchestrator_pb2_grpc import OrchestratorStub
 from skipstone_client._channel import ORCHESTRATOR
 from skipstone_client._orchestrator_requests import (
     ResultBuilder,
+    explain_request,
     generate_request,
     list_request,
     lookup_request,
     save_request,
 )
 from skipstone_client._sync_client import MessageStream, SyncClient
+from skipstone_shared.explanation_messages import explanation_from_message
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.latents import LatentFingerprint
 from skipstone_shared.optional_fields import new_message
@@ -23,6 +25,7 @@ from skipstone_shared.orchestration import (
     CacheOptions,
     Entry,
     EntryPage,
+    Explanation,
     GenerateEvent,
     GenerateResult,
     LookupDecision,
@@ -138,6 +141,25 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
         """
         request = lookup_request(prompt, fingerprint, sigmas, seed, cache, explain, namespace)
         return decision_from_message(self._call(self._stub.Lookup, request, timeout_s))
+
+    def explain(
+        self,
+        params: GenerationParams | str,
+        cache: CacheOptions | None = None,
+        namespace: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> Explanation:
+        """What ``generate`` would get for the same arguments, and why, without generating.
+
+        Nothing is written and no entry counts as used.
+
+        Raises:
+            InvalidArgument: a parameter or option is out of range; names field and range.
+            Unavailable: the orchestrator or every executor cannot be reached.
+        """
+        request = explain_request(params, cache, namespace)
+        return explanation_from_message(self._call(self._stub.Explain, request, timeout_s))
 
     def save(
         self,

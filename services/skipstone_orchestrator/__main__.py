@@ -43,6 +43,7 @@ async def _build(settings: OrchestratorSettings) -> AsyncMounted:
         version=version("skipstone"),
         clock=time.monotonic,
         draw_seed=lambda: secrets.randbits(_SEED_BITS),
+        draw_index=secrets.randbelow,
         knock=TcpKnock,
     )
     closers = [embedder.close, index.close, store.close, denoiser.close]

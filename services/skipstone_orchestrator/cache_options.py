@@ -14,6 +14,23 @@ MAX_TOP_K = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CacheDefaults:
+    """What holds for requests that do not say.
+
+    Attributes:
+        mode: What a request may do with the cache.
+        top_k: Candidates to consider.
+        donor_choices: Among how many of the best candidates a donor is drawn; 1: none is drawn.
+        donor_margin: Most that the score of a donor that is drawn may lie below the best.
+    """
+
+    mode: CacheMode = CacheMode.READ_WRITE
+    top_k: int = 8
+    donor_choices: int = 1
+    donor_margin: float = 0.02
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CacheUse:
     """Options in force for one request.
 
@@ -24,6 +41,8 @@ class CacheUse:
         full_runs_only: Whether an exact answer must come from a run that skipped nothing.
         limits: What it asks of donors.
         top_k: Candidates to consider.
+        donor_choices: Among how many of the best candidates the donor is drawn.
+        donor_margin: Most that its score may lie below the best.
         key_steps: Steps to store; empty: those of the policy.
     """
 
@@ -33,10 +52,12 @@ class CacheUse:
     full_runs_only: bool
     limits: Limits
     top_k: int
+    donor_choices: int = 1
+    donor_margin: float = 0.0
     key_steps: tuple[int, ...] = ()
 
 
-def resolve_options(options: CacheOptions, default_mode: CacheMode, default_top_k: int) -> CacheUse:
+def resolve_options(options: CacheOptions, defaults: CacheDefaults) -> CacheUse:
     """The options in force: per request over configuration.
 
     `reproducible` and a refused approximate tier both mean that the picture must be a full run's,
@@ -50,12 +71,16 @@ def resolve_options(options: CacheOptions, default_mode: CacheMode, default_top_
     approximate = options.allow_approximate is not False and not options.reproducible
     limited = options.min_similarity is not None or options.max_skip_steps is not None
     return CacheUse(
-        mode=options.mode or default_mode,
+        mode=options.mode or defaults.mode,
         allow_exact=options.allow_exact is not False,
         allow_approximate=approximate,
         full_runs_only=limited or not approximate,
         limits=Limits(options.min_similarity, options.max_skip_steps, options.reuse_kind),
-        top_k=options.top_k or default_top_k,
+        top_k=options.top_k or defaults.top_k,
+        donor_choices=options.donor_choices or defaults.donor_choices,
+        donor_margin=(
+            defaults.donor_margin if options.donor_margin is None else options.donor_margin
+        ),
         key_steps=options.key_steps,
     )
 
@@ -66,13 +91,16 @@ def check_options(options: CacheOptions) -> None:
     Raises:
         InvalidArgument: An option is out of range.
     """
-    similarity = options.min_similarity
-    if similarity is not None and not (math.isfinite(similarity) and 0.0 <= similarity <= 1.0):
-        raise _refused("min_similarity", similarity, "0 to 1")
+    for name in ("min_similarity", "donor_margin"):
+        share = getattr(options, name)
+        if share is not None and not (math.isfinite(share) and 0.0 <= share <= 1.0):
+            raise _refused(name, share, "0 to 1")
     if options.max_skip_steps is not None and options.max_skip_steps < 0:
         raise _refused("max_skip_steps", options.max_skip_steps, "0 and up")
-    if options.top_k is not None and not 1 <= options.top_k <= MAX_TOP_K:
-        raise _refused("top_k", options.top_k, f"1 to {MAX_TOP_K}")
+    for name in ("top_k", "donor_choices"):
+        count = getattr(options, name)
+        if count is not None and not 1 <= count <= MAX_TOP_K:
+            raise _refused(name, count, f"1 to {MAX_TOP_K}")
 
 
 def check_key_steps(key_steps: tuple[int, ...], num_inference_steps: int) -> None:

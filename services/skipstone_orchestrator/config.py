@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from skipstone_orchestrator.cache_options import MAX_TOP_K
+from skipstone_orchestrator.cache_options import MAX_TOP_K, CacheDefaults
 from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
 from skipstone_shared.config import Port, ServiceSettings
@@ -43,6 +43,14 @@ class OrchestratorSettings(ServiceSettings):
 
     top_k: int = Field(default=8, ge=1, le=MAX_TOP_K)
     """Candidates of requests that give no number."""
+
+    donor_choices: int = Field(default=1, ge=1, le=MAX_TOP_K)
+    """Among how many of the best candidates that may donate the donor is drawn by lot, each at its
+    own depth; 1 takes the best. More give more diverse pictures, and tell less about what is
+    stored."""
+
+    donor_margin: float = Field(default=0.02, ge=0.0, le=1.0)
+    """Most that the score of a donor that is drawn may lie below that of the best."""
 
     gate: Literal["rerank", "similarity"] = "rerank"
     """What decides behind the search: rerank asks the reranker of the embedding service, and where
@@ -169,6 +177,10 @@ class OrchestratorSettings(ServiceSettings):
     def default_mode(self) -> CacheMode:
         """Cache mode of requests that give none."""
         return CacheMode(self.cache_mode)
+
+    def cache_defaults(self) -> CacheDefaults:
+        """What holds for requests that do not say."""
+        return CacheDefaults(self.default_mode, self.top_k, self.donor_choices, self.donor_margin)
 
     def policy(self) -> ReusePolicy:
         """The reuse policy these settings make."""

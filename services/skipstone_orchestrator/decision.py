@@ -33,6 +33,8 @@ class Query:
         compatibility_key: Key of the run.
         schedule: Noise levels of the run.
         use: Options in force.
+        explains: Whether only the decision is wanted, with all that speaks for and against it:
+            every candidate that could be taken is checked, and nothing is repaired.
     """
 
     namespace: str
@@ -43,6 +45,7 @@ class Query:
     compatibility_key: str
     schedule: Schedule
     use: CacheUse
+    explains: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Decision:
         embedding: Vector of the prompt, for the save; None when it was not computed.
         candidates: All that were considered, best first.
         replaces: Whether an entry of this very request may be stored that was not used.
+        choices: Among how many candidates the donor was drawn; 0 when there is none.
     """
 
     tier: HitTier
@@ -76,6 +80,7 @@ class Decision:
     embedding: Embedding | None = None
     candidates: tuple[Candidate, ...] = ()
     replaces: bool = False
+    choices: int = 0
 
 
 def miss(

@@ -142,6 +142,7 @@ class DenoiseRun:
             saved_entry_id=self._saved_entry_id,
             compatibility_key=query.compatibility_key,
             snapshot_failures={f.step_index: f.reason for f in self._finished.snapshot_failures},
+            donor_choices=decision.choices if reused else 0,
         )
 
     @property

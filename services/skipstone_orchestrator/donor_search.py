@@ -43,6 +43,7 @@ class DonorSearch:
         policy: ReusePolicy,
         limits: LookupLimits,
         repair: Callable[[str, str], None],
+        draw_index: Callable[[int], int],
     ) -> None:
         """Creates the search.
 
@@ -54,6 +55,7 @@ class DonorSearch:
             policy: Decides on donor and depth.
             limits: Deadlines.
             repair: Takes namespace and id of an entry whose latents are gone; must not wait.
+            draw_index: Gives one of 0 to n - 1 by lot.
         """
         self._index = index
         self._index_guard = index_guard
@@ -62,6 +64,7 @@ class DonorSearch:
         self._policy = policy
         self._limits = limits
         self._repair = repair
+        self._draw_index = draw_index
 
     async def find(
         self, query: Query, embedding: Embedding, journal: Journal, budget: Budget
@@ -121,37 +124,52 @@ class DonorSearch:
         self, query: Query, ranked: Sequence[_Ranked], journal: Journal, budget: Budget
     ) -> Decision:
         """Tries every candidate in order before it declares a miss."""
-        tried: list[Candidate] = []
+        verdicts = [
+            judge(self._policy, query.schedule, _donor(query, hit, score), query.use.limits)
+            for hit, score in ranked
+        ]
+        drawn = self._drawn_first(query, ranked, verdicts)
         taken: Decision | None = None
-        for hit, score in ranked:
-            verdict = judge(
-                self._policy, query.schedule, _donor(query, hit, score), query.use.limits
-            )
+        for place in drawn.order:
+            if taken is not None and not query.explains:
+                break
+            hit, score = ranked[place]
             ref: LatentRef | None = None
-            if verdict.taken and taken is None:
-                with journal.fall_back(LOOKUP, self._reader.service) as reading:
-                    ref = await self._verified(query, hit.entry, verdict, budget)
-                if reading.failed:
-                    # Without the store no donor's latent can be read: asking on costs only time.
-                    taken = miss(LOOKUP_FAILED, similarity=hit.similarity, score=score)
-                    break
-                if ref is None:
-                    verdict = Verdict(STALE_DONOR)
-            tried.append(
-                Candidate(
-                    _entry(hit.entry, query.compatibility_key),
-                    hit.similarity,
-                    verdict.skip_steps,
-                    verdict.reason,
-                    score,
-                )
-            )
-            if ref is not None:
-                taken = _approximate_hit(query, hit, score, verdict, ref)
+            with journal.fall_back(LOOKUP, self._reader.service) as reading:
+                ref = await self._verified(query, hit.entry, verdicts[place], budget)
+            if reading.failed:
+                # Without the store no donor's latent can be read: asking on costs only time.
+                taken = taken or miss(LOOKUP_FAILED, similarity=hit.similarity, score=score)
+                break
+            if ref is None:
+                verdicts[place] = Verdict(STALE_DONOR)
+            elif taken is None:
+                taken = _approximate_hit(query, hit, score, verdicts[place], ref, drawn.choices)
+        tried = tuple(
+            _candidate(query, hit, score, verdict)
+            for (hit, score), verdict in zip(ranked, verdicts, strict=True)
+        )
         if taken is None:
             best = tried[0]
             taken = miss(best.reason, similarity=best.similarity, score=best.rerank_score)
-        return dataclasses.replace(taken, candidates=tuple(tried))
+        return dataclasses.replace(taken, candidates=tried)
+
+    def _drawn_first(
+        self, query: Query, ranked: Sequence[_Ranked], verdicts: Sequence[Verdict]
+    ) -> _Order:
+        """Places of the candidates that the policy takes, in the order in which they are tried.
+
+        One of the best within the margin is drawn by lot where the request wants that; the others
+        follow by rank.
+        """
+        taken = [place for place, verdict in enumerate(verdicts) if verdict.taken]
+        if not taken:
+            return _Order([], 0)
+        least = _rank(ranked[taken[0]]) - query.use.donor_margin
+        near = [place for place in taken if _rank(ranked[place]) >= least]
+        choices = min(len(near), query.use.donor_choices)
+        first = near[self._draw_index(choices)] if choices > 1 else taken[0]
+        return _Order([first, *(place for place in taken if place != first)], choices)
 
     async def _verified(
         self, query: Query, entry: IndexEntry, verdict: Verdict, budget: Budget
@@ -163,7 +181,8 @@ class DonorSearch:
         """
         stored = await self._reader.read(query.namespace, entry.entry_id, budget)
         if stored is None:
-            self._repair(query.namespace, entry.entry_id)
+            if not query.explains:
+                self._repair(query.namespace, entry.entry_id)
             return None
         renoise = verdict.kind is ReuseKind.RENOISE
         step = query.schedule.num_inference_steps if renoise else verdict.skip_steps
@@ -181,10 +200,22 @@ class DonorSearch:
 _Ranked = tuple[SearchHit, float | None]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Order:
+    """In which order candidates are tried, and among how many the first was drawn."""
+
+    order: Sequence[int]
+    choices: int
+
+
 def _ranked(hits: Sequence[SearchHit], scores: Sequence[float | None]) -> list[_Ranked]:
     """Hits with their scores, best first; the search's own order among equals."""
-    pairs = list(zip(hits, scores, strict=True))
-    return sorted(pairs, key=lambda pair: -(pair[0].similarity if pair[1] is None else pair[1]))
+    return sorted(zip(hits, scores, strict=True), key=lambda pair: -_rank(pair))
+
+
+def _rank(candidate: _Ranked) -> float:
+    hit, score = candidate
+    return hit.similarity if score is None else score
 
 
 def _donor(query: Query, hit: SearchHit, score: float | None) -> Donor:
@@ -199,7 +230,12 @@ def _donor(query: Query, hit: SearchHit, score: float | None) -> Donor:
 
 
 def _approximate_hit(
-    query: Query, hit: SearchHit, score: float | None, verdict: Verdict, ref: LatentRef
+    query: Query,
+    hit: SearchHit,
+    score: float | None,
+    verdict: Verdict,
+    ref: LatentRef,
+    choices: int,
 ) -> Decision:
     return Decision(
         HitTier.APPROXIMATE,
@@ -211,6 +247,17 @@ def _approximate_hit(
         kind=verdict.kind,
         similarity=hit.similarity,
         score=score,
+        choices=choices,
+    )
+
+
+def _candidate(query: Query, hit: SearchHit, score: float | None, verdict: Verdict) -> Candidate:
+    return Candidate(
+        _entry(hit.entry, query.compatibility_key),
+        hit.similarity,
+        verdict.skip_steps,
+        verdict.reason,
+        score,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from skipstone_orchestrator.backends import LatentEntries
 from skipstone_orchestrator.breaker import Clock
-from skipstone_orchestrator.cache_options import check_key_steps, resolve_options
+from skipstone_orchestrator.cache_options import CacheDefaults, check_key_steps, resolve_options
 from skipstone_orchestrator.compatibility import (
     exact_entry_id,
     fresh_entry_id,
@@ -32,7 +32,6 @@ from skipstone_shared.latents import (
     compatibility_key,
 )
 from skipstone_shared.orchestration import (
-    CacheMode,
     CacheOptions,
     Entry,
     HitTier,
@@ -78,8 +77,7 @@ class OutsideEngines:
         store_guard: Guard,
         counts: ServedCounts,
         policy: ReusePolicy,
-        default_mode: CacheMode,
-        default_top_k: int,
+        defaults: CacheDefaults,
         timeout_s: float,
         clock: Clock,
     ) -> None:
@@ -92,8 +90,7 @@ class OutsideEngines:
             store_guard: Its guard.
             counts: Where fallbacks and saves are counted.
             policy: Reuse policy.
-            default_mode: Cache mode of requests that give none.
-            default_top_k: Candidates of requests that give no number.
+            defaults: What holds for requests that do not say.
             timeout_s: Seconds a call of a save may take.
             clock: Seconds.
         """
@@ -103,8 +100,7 @@ class OutsideEngines:
         self._store_guard = store_guard
         self._counts = counts
         self._policy = policy
-        self._default_mode = default_mode
-        self._default_top_k = default_top_k
+        self._defaults = defaults
         self._timeout_s = timeout_s
         self._clock = clock
 
@@ -194,7 +190,7 @@ class OutsideEngines:
         check_prompt(call.prompt, "prompt")
         if call.seed is not None:
             check_seed(call.seed, "seed")
-        use = resolve_options(call.options, self._default_mode, self._default_top_k)
+        use = resolve_options(call.options, self._defaults)
         _check_sigmas(call.sigmas, call.fingerprint.num_inference_steps)
         check_key_steps(use.key_steps, call.fingerprint.num_inference_steps)
         return Query(

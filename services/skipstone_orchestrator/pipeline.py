@@ -7,23 +7,31 @@ request goes on without. Only bad input and a missing or failing executor reach 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.breaker import Clock
-from skipstone_orchestrator.cache_options import CacheUse, check_key_steps, resolve_options
+from skipstone_orchestrator.cache_options import (
+    CacheDefaults,
+    CacheUse,
+    check_key_steps,
+    resolve_options,
+)
 from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.denoise_run import DenoiseRun
+from skipstone_orchestrator.generation_calls import GenerationCall, planned_query
 from skipstone_orchestrator.guard import Guard
+from skipstone_orchestrator.joined_requests import joined, sharing_key, taken_over
 from skipstone_orchestrator.journal import BUILD_QUERY, Journal
 from skipstone_orchestrator.lookup import Lookup
-from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_orchestrator.saver import Saver
 from skipstone_orchestrator.served_counts import ServedCounts
-from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
+from skipstone_orchestrator.single_flight import Emit, SingleFlight
+from skipstone_shared.denoise_runs import GenerationPlan
 from skipstone_shared.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -34,23 +42,19 @@ from skipstone_shared.errors import (
     SkipstoneError,
     Unavailable,
 )
-from skipstone_shared.generation import GenerationParams
+from skipstone_shared.generation import Artifact, StepProgress
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import (
-    CacheMode,
-    CacheOptions,
     GenerateAccepted,
     GenerateEvent,
     GenerateFinished,
-    ReuseKind,
+    GenerateStarted,
+    Provenance,
 )
-from skipstone_shared.request_context import current_request_id, new_request_id
+from skipstone_shared.request_context import current_request_id, new_request_id, request_scope
 
-_REUSE_KINDS = {
-    ResumeKind.TRAJECTORY: ReuseKind.TRAJECTORY,
-    ResumeKind.RENOISE: ReuseKind.RENOISE,
-}
-
+RunEvent = GenerateStarted | StepProgress | Artifact
+"""What a run tells those who wait for it."""
 
 _PASSED_ON = (
     InvalidArgument,
@@ -62,31 +66,20 @@ _PASSED_ON = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GenerationCall:
-    """One request as the caller gave it."""
-
-    namespace: str
-    params: GenerationParams
-    options: CacheOptions = dataclasses.field(default_factory=CacheOptions)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """What the sequence is configured with.
 
     Attributes:
-        default_mode: Cache mode of requests that give none.
-        default_top_k: Candidates of requests that give no number.
+        defaults: What holds for requests that do not say.
         lease_s: Lease of snapshots until they are saved, in seconds.
     """
 
-    default_mode: CacheMode
-    default_top_k: int
+    defaults: CacheDefaults
     lease_s: float
 
 
 class GenerationPipeline:
-    """Generates. Shared by all requests of a replica; keeps nothing of any."""
+    """Generates. Shared by all requests of a replica; keeps nothing of any but the running."""
 
     def __init__(
         self,
@@ -126,6 +119,7 @@ class GenerationPipeline:
         self._settings = settings
         self._clock = clock
         self._draw_seed = draw_seed
+        self._runs: SingleFlight[RunEvent, Provenance] = SingleFlight()
 
     async def generate(self, call: GenerationCall) -> AsyncGenerator[GenerateEvent, None]:
         """Runs one request; closing the generator stops it and nothing is saved.
@@ -138,8 +132,7 @@ class GenerationPipeline:
             Internal: The model failed.
         """
         namespace = checked_namespace(call.namespace)
-        settings = self._settings
-        use = resolve_options(call.options, settings.default_mode, settings.default_top_k)
+        use = resolve_options(call.options, self._settings.defaults)
         journal = Journal(self._clock)
         try:
             async with aclosing(self._attempts(call, namespace, use, journal)) as events:
@@ -153,8 +146,6 @@ class GenerationPipeline:
         except SkipstoneError as error:
             # What a service says of its own data means nothing to the caller of a generation.
             raise Internal(f"denoise: {error.message}") from error
-        finally:
-            self._counts.count_fallbacks(journal.fallbacks)
 
     async def _attempts(
         self, call: GenerationCall, namespace: str, use: CacheUse, journal: Journal
@@ -173,22 +164,52 @@ class GenerationPipeline:
             check_key_steps(use.key_steps, len(plan.sigmas) - 1)
             if attempt == 0:
                 yield GenerateAccepted(request_id, plan.params)
-            query = _query(call, namespace, use, plan)
-            run = await self._prepared(query, plan, journal)
+            query = planned_query(call, namespace, use, plan)
+            run = functools.partial(self._run, query, plan, journal, request_id)
+            place = self._runs.board(sharing_key(query, plan), run)
+            has_started = False
             try:
-                async with aclosing(run.events()) as events:
+                async with aclosing(place.events()) as events:
                     async for event in events:
+                        has_started = True
                         yield event
             except FailedPrecondition:
-                if run.has_started:
+                if has_started:
                     raise
                 self._planner.forget()
                 continue
-            provenance = run.provenance(request_id)
+            times = journal.times()
+            if place.is_owner:
+                provenance = taken_over(place.result, request_id, times)
+            else:
+                provenance = joined(place.result, query, request_id, times)
             self._counts.count_request(provenance)
             yield GenerateFinished(provenance)
             return
         raise Unavailable("the executor changed its model while the request was planned")
+
+    async def _run(
+        self,
+        query: Query,
+        plan: GenerationPlan,
+        journal: Journal,
+        request_id: str,
+        emit: Emit[RunEvent],
+    ) -> Provenance:
+        """Looks up and runs, for all who wait; being cancelled stops it and nothing is saved.
+
+        The deadline of the first caller is not that of the others: who has no more time leaves.
+        """
+        told = len(journal.fallbacks)
+        try:
+            with request_scope(request_id):
+                run = await self._prepared(query, plan, journal)
+                async with aclosing(run.events()) as events:
+                    async for event in events:
+                        await emit(event)
+                return run.provenance(request_id)
+        finally:
+            self._counts.count_fallbacks(journal.fallbacks[told:])
 
     async def _prepared(self, query: Query, plan: GenerationPlan, journal: Journal) -> DenoiseRun:
         decision = await self._lookup.decide(query, journal)
@@ -203,20 +224,3 @@ class GenerationPipeline:
             decision=decision,
             journal=journal,
         )
-
-
-def _query(call: GenerationCall, namespace: str, use: CacheUse, plan: GenerationPlan) -> Query:
-    kinds = [_REUSE_KINDS[kind] for kind in plan.resume_kinds if kind in _REUSE_KINDS]
-    return Query(
-        namespace=namespace,
-        prompt=plan.params.prompt,
-        seed=plan.params.seed,
-        # Who gives no seed wants a new picture, not a stored one.
-        exact_wanted=call.params.seed is not None,
-        decodable=ResumeKind.DECODE in plan.resume_kinds,
-        compatibility_key=plan.compatibility_key,
-        schedule=Schedule.of(
-            plan.sigmas, plan.fingerprint.prediction_type, kinds, plan.resumable_steps
-        ),
-        use=use,
-    )

@@ -11,7 +11,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from skipstone_shared.generation import BlockCacheReport
 from skipstone_shared.orchestration import (
+    BlockCacheCounts,
     BreakerState,
     Fallback,
     HitTier,
@@ -34,6 +36,8 @@ class ServedCounts:
         self._skipped = 0
         self._saved = 0
         self._dropped = 0
+        self._joined = 0
+        self._block_cache: BlockCacheCounts | None = None
         self._requests_total = Counter(
             "skipstone_requests", "Finished generations.", ["tier", "reason"], registry=None
         )
@@ -62,11 +66,23 @@ class ServedCounts:
         self._tiers[provenance.tier] += 1
         self._executed += provenance.executed_steps
         self._skipped += provenance.skip_steps
+        self._joined += bool(provenance.joined_request_id)
+        if provenance.block_cache is not None:
+            self._count_block_cache(provenance.block_cache)
         self._requests_total.labels(provenance.tier.value, provenance.reason).inc()
         self._steps_total.labels("executed").inc(provenance.executed_steps)
         self._steps_total.labels("skipped").inc(provenance.skip_steps)
         for stage, seconds in provenance.stage_times_s.items():
             self._stage_seconds.labels(stage).observe(seconds)
+
+    def _count_block_cache(self, report: BlockCacheReport) -> None:
+        before = self._block_cache or BlockCacheCounts()
+        self._block_cache = BlockCacheCounts(
+            before.computed_steps + sum(len(branch.computed_steps) for branch in report.branches),
+            before.reused_steps + sum(len(branch.reused_steps) for branch in report.branches),
+            before.block_calls + report.block_calls,
+            before.block_calls_full + report.block_calls_full,
+        )
 
     def count_fallbacks(self, fallbacks: Iterable[Fallback]) -> None:
         """Counts what went wrong in a request, finished or not, or in a save."""
@@ -93,6 +109,8 @@ class ServedCounts:
             saved_count=self._saved,
             dropped_saves=self._dropped,
             fallbacks=dict(self._fallbacks),
+            joined_requests=self._joined,
+            block_cache=self._block_cache,
         )
 
     def with_states(self, states: Sequence[ServiceState], queued_saves: int) -> OrchestratorStats:

@@ -11,11 +11,14 @@ import grpc
 from skipstone.orchestrator.v1 import orchestrator_pb2 as pb
 from skipstone.orchestrator.v1 import orchestrator_pb2_grpc
 from skipstone_orchestrator.entries import Entries
+from skipstone_orchestrator.explainer import Explainer
+from skipstone_orchestrator.generation_calls import GenerationCall
 from skipstone_orchestrator.outside_engines import LookupCall, OutsideEngines, SaveCall
-from skipstone_orchestrator.pipeline import GenerationCall, GenerationPipeline
+from skipstone_orchestrator.pipeline import GenerationPipeline
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.wiring import Orchestrator
 from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.explanation_messages import explanation_to_message
 from skipstone_shared.generation_messages import params_from_message
 from skipstone_shared.grpc_aio_server import AsyncMounted
 from skipstone_shared.latent_messages import fingerprint_from_message
@@ -42,12 +45,14 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
     def __init__(
         self,
         pipeline: GenerationPipeline,
+        explainer: Explainer,
         engines: OutsideEngines,
         entries: Entries,
         replica: Replica,
     ) -> None:
         """Creates the servicer over the domain objects."""
         self._pipeline = pipeline
+        self._explainer = explainer
         self._engines = engines
         self._entries = entries
         self._replica = replica
@@ -56,14 +61,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Generates one picture or clip."""
-        if not request.HasField("params"):
-            raise InvalidArgument("params is not set", field="params", allowed="set, with a prompt")
-        call = GenerationCall(
-            request.namespace,
-            params_from_message(request.params),
-            cache_options_from_message(request.cache),
-        )
-        async with aclosing(self._pipeline.generate(call)) as events:
+        async with aclosing(self._pipeline.generate(_call(request))) as events:
             async for event in events:
                 for message in event_to_messages(event):
                     yield message
@@ -84,6 +82,12 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
             )
         )
         return decision_to_message(decision)
+
+    async def Explain(  # noqa: N802
+        self, request: pb.ExplainRequest, context: Context
+    ) -> pb.ExplainResponse:
+        """Tells what a generation would get, and why."""
+        return explanation_to_message(await self._explainer.explain(_call(request)))
 
     async def Save(  # noqa: N802
         self, request: pb.SaveRequest, context: Context
@@ -137,6 +141,16 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         return orchestrator_capabilities_to_message(await self._replica.capabilities())
 
 
+def _call(request: pb.GenerateRequest | pb.ExplainRequest) -> GenerationCall:
+    if not request.HasField("params"):
+        raise InvalidArgument("params is not set", field="params", allowed="set, with a prompt")
+    return GenerationCall(
+        request.namespace,
+        params_from_message(request.params),
+        cache_options_from_message(request.cache),
+    )
+
+
 def _deleted(existed: Sequence[bool]) -> pb.DeleteEntriesResponse:
     response = pb.DeleteEntriesResponse(deleted_count=sum(existed), existed=existed)
     for _ in existed:
@@ -154,7 +168,11 @@ def mounted(
         closers: Awaited after the orchestrator has stopped: the clients it works with.
     """
     servicer = OrchestratorServicer(
-        orchestrator.pipeline, orchestrator.engines, orchestrator.entries, orchestrator.replica
+        orchestrator.pipeline,
+        orchestrator.explainer,
+        orchestrator.engines,
+        orchestrator.entries,
+        orchestrator.replica,
     )
 
     def register(server: grpc.aio.Server) -> None:

@@ -16,6 +16,7 @@ from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.donor_search import DonorSearch
 from skipstone_orchestrator.entries import Entries
 from skipstone_orchestrator.entry_reader import EntryReader
+from skipstone_orchestrator.explainer import Explainer
 from skipstone_orchestrator.gate import Gate
 from skipstone_orchestrator.guard import Guard, Watching
 from skipstone_orchestrator.lookup import Lookup
@@ -70,6 +71,7 @@ class Orchestrator:
         version: str,
         clock: Clock,
         draw_seed: Callable[[], int],
+        draw_index: Callable[[int], int],
         knock: Callable[[str], Callable[[], Awaitable[bool]]],
     ) -> None:
         """Builds the objects, inside the event loop; nothing runs before `start`.
@@ -81,6 +83,7 @@ class Orchestrator:
             version: Version of Skipstone.
             clock: Seconds on a clock that never goes back.
             draw_seed: Gives the seed of a request that has none.
+            draw_index: Gives one of 0 to n - 1 by lot.
             knock: Makes what tells whether anybody listens at a target.
         """
         self._settings = settings
@@ -106,8 +109,9 @@ class Orchestrator:
             timeout_s=settings.plan_timeout_s,
             capacity=settings.plan_cache_size,
         )
-        self._lookup = self._make_lookup(gate)
+        self._lookup = self._make_lookup(gate, draw_index)
         self.pipeline = self._make_pipeline(draw_seed)
+        self.explainer = self._make_explainer(draw_seed)
         self.engines = self._make_engines()
         self.entries = Entries(
             backends.index, backends.store, self._guards, settings.call_timeout_s
@@ -181,7 +185,7 @@ class Orchestrator:
             ),
         )
 
-    def _make_lookup(self, gate: Gate) -> Lookup:
+    def _make_lookup(self, gate: Gate, draw_index: Callable[[int], int]) -> Lookup:
         backends, guards = self._backends, self._guards
         limits = self._settings.lookup_limits()
         reader = EntryReader(backends.store, guards.store, limits.store_s)
@@ -193,6 +197,7 @@ class Orchestrator:
             policy=self._policy,
             limits=limits,
             repair=self.saver.repair,
+            draw_index=draw_index,
         )
         return Lookup(
             embedder=backends.embedder,
@@ -214,7 +219,17 @@ class Orchestrator:
             store_guard=self._guards.store,
             counts=self._counts,
             policy=self._policy,
-            settings=PipelineSettings(settings.default_mode, settings.top_k, settings.lease_s),
+            settings=PipelineSettings(settings.cache_defaults(), settings.lease_s),
+            clock=self._clock,
+            draw_seed=draw_seed,
+        )
+
+    def _make_explainer(self, draw_seed: Callable[[], int]) -> Explainer:
+        return Explainer(
+            planner=self._planner,
+            lookup=self._lookup,
+            policy=self._policy,
+            defaults=self._settings.cache_defaults(),
             clock=self._clock,
             draw_seed=draw_seed,
         )
@@ -228,8 +243,7 @@ class Orchestrator:
             store_guard=self._guards.store,
             counts=self._counts,
             policy=self._policy,
-            default_mode=settings.default_mode,
-            default_top_k=settings.top_k,
+            defaults=settings.cache_defaults(),
             timeout_s=settings.call_timeout_s,
             clock=self._clock,
         )

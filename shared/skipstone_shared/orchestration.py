@@ -69,6 +69,8 @@ class CacheOptions:
     top_k: int | None = None
     reproducible: bool = False
     reuse_kind: ReuseKind | None = None
+    donor_choices: int | None = None
+    donor_margin: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Provenance:
     saved_entry_id: str = ""
     compatibility_key: str = ""
     snapshot_failures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    joined_request_id: str = ""
+    donor_choices: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +180,7 @@ class Candidate:
     skip_steps: int
     reason: str
     rerank_score: float | None = None
+    explanation: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,6 +200,30 @@ class LookupDecision:
     candidates: tuple[Candidate, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
     key_steps: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a request would get and why; ``decision.entry_id`` is its exact key."""
+
+    params: GenerationParams
+    decision: LookupDecision
+    explanation: str
+    num_inference_steps: int
+    cache_mode: CacheMode
+    start_sigma: float | None = None
+    stage_times_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    embedding_model_id: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlockCacheCounts:
+    """Block caching over all requests of a replica, transformers and guidance branches."""
+
+    computed_steps: int = 0
+    reused_steps: int = 0
+    block_calls: int = 0
+    block_calls_full: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,6 +250,8 @@ class OrchestratorStats:
     services: tuple[ServiceState, ...] = ()
     entry_count: int = -1
     latent_bytes: int = -1
+    joined_requests: int = 0
+    block_cache: BlockCacheCounts | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone_shared.enum_messages import required_enum
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.orchestration import (
+    BlockCacheCounts,
     BreakerState,
     Candidate,
     Entry,
@@ -131,6 +132,7 @@ def _candidate_to_message(candidate: Candidate) -> orchestrator_pb2.Candidate:
         rerank_score=candidate.rerank_score,
         skip_steps=candidate.skip_steps,
         reason=candidate.reason,
+        explanation=candidate.explanation,
     )
 
 
@@ -141,6 +143,25 @@ def _candidate_from_message(message: orchestrator_pb2.Candidate) -> Candidate:
         rerank_score=message.rerank_score if message.HasField("rerank_score") else None,
         skip_steps=message.skip_steps,
         reason=message.reason,
+        explanation=message.explanation,
+    )
+
+
+def _block_cache_to_message(counts: BlockCacheCounts) -> orchestrator_pb2.BlockCacheCounts:
+    return orchestrator_pb2.BlockCacheCounts(
+        computed_steps=counts.computed_steps,
+        reused_steps=counts.reused_steps,
+        block_calls=counts.block_calls,
+        block_calls_full=counts.block_calls_full,
+    )
+
+
+def _block_cache_from_message(message: orchestrator_pb2.BlockCacheCounts) -> BlockCacheCounts:
+    return BlockCacheCounts(
+        computed_steps=message.computed_steps,
+        reused_steps=message.reused_steps,
+        block_calls=message.block_calls,
+        block_calls_full=message.block_calls_full,
     )
 
 
@@ -168,6 +189,8 @@ def orchestrator_stats_to_message(stats: OrchestratorStats) -> orchestrator_pb2.
         ],
         entry_count=stats.entry_count,
         latent_bytes=stats.latent_bytes,
+        joined_requests=stats.joined_requests,
+        block_cache=_block_cache_to_message(stats.block_cache) if stats.block_cache else None,
     )
 
 
@@ -198,6 +221,12 @@ def orchestrator_stats_from_message(
         ),
         entry_count=message.entry_count,
         latent_bytes=message.latent_bytes,
+        joined_requests=message.joined_requests,
+        block_cache=(
+            _block_cache_from_message(message.block_cache)
+            if message.HasField("block_cache")
+            else None
+        ),
     )
 
 

@@ -63,6 +63,8 @@ _OPTIONAL_CACHE_FIELDS = (
     "min_similarity",
     "max_skip_steps",
     "top_k",
+    "donor_choices",
+    "donor_margin",
 )
 
 
@@ -268,6 +270,8 @@ def provenance_to_message(provenance: Provenance) -> orchestrator_pb2.Provenance
         seed=provenance.seed,
         compatibility_key=provenance.compatibility_key,
         snapshot_failures=provenance.snapshot_failures,
+        joined_request_id=provenance.joined_request_id,
+        donor_choices=provenance.donor_choices,
     )
 
 
@@ -306,4 +310,6 @@ def provenance_from_message(message: orchestrator_pb2.Provenance) -> Provenance:
         seed=message.seed,
         compatibility_key=message.compatibility_key,
         snapshot_failures=dict(message.snapshot_failures),
+        joined_request_id=message.joined_request_id,
+        donor_choices=message.donor_choices,
     )

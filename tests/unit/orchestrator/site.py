@@ -14,7 +14,7 @@ from tests.unit.orchestrator.fakes import BagOfWords, Executor, MemoryIndex, Mem
 
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.gate import Gate, SimilarityGate
-from skipstone_orchestrator.pipeline import GenerationCall
+from skipstone_orchestrator.generation_calls import GenerationCall
 from skipstone_orchestrator.wiring import Backends, Orchestrator
 from skipstone_shared.generation import Artifact, GenerationParams
 from skipstone_shared.orchestration import (
@@ -57,6 +57,7 @@ class Site:
         self.executor = Executor(self.store)
         self.down: set[str] = set()
         self.knocks: list[str] = []
+        self.draws: list[int] = []
         seeds = itertools.count(1_000_000)
         self.orchestrator = Orchestrator(
             OrchestratorSettings(**{**QUIET, **settings}),
@@ -65,8 +66,14 @@ class Site:
             version="1.2.3",
             clock=time.monotonic,
             draw_seed=lambda: next(seeds),
+            draw_index=self.draw_index,
             knock=self.knock_at,
         )
+
+    def draw_index(self, count: int) -> int:
+        """The last one, so that what is drawn differs from what is best."""
+        self.draws.append(count)
+        return count - 1
 
     def knock_at(self, target: str) -> Callable[[], Awaitable[bool]]:
         """Nobody listens at a target that is in `down`."""

@@ -112,7 +112,8 @@ async def test_of_two_equal_requests_at_once_one_is_saved_even_when_the_other_is
         kept = asyncio.create_task(site.events(PROMPT, seed=1))
         while len(site.executor.requests) < 1:
             await asyncio.sleep(0)
-        left = asyncio.create_task(site.events(PROMPT, seed=1))
+        # Other options, so that it does not share the run of the first.
+        left = asyncio.create_task(site.events(PROMPT, seed=1, cache=CacheOptions(top_k=3)))
         while len(site.executor.requests) < 2:
             await asyncio.sleep(0)
         left.cancel()

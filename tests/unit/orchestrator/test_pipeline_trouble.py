@@ -215,7 +215,9 @@ async def test_all_cache_services_down_at_once_is_still_a_full_run() -> None:
             assert_full_run(result.provenance)
             assert result.provenance.saved_entry_id == ""
         stats = await site.orchestrator.replica.stats("")
-        assert stats.fallbacks["lookup/BREAKER_OPEN"] == 1, "the store is asked about first"
+        asked = {name for name in stats.fallbacks if name.startswith("lookup/")}
+        assert asked <= {"lookup/UNAVAILABLE", "lookup/BREAKER_OPEN"}
+        assert sum(stats.fallbacks[name] for name in asked) == 2, "the store is asked about first"
         assert "build_query/UNAVAILABLE" not in stats.fallbacks, "no vector is of use without it"
         assert stats.tiers[HitTier.MISS] == 2
 

@@ -151,6 +151,8 @@ class CacheOptions(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     REPRODUCIBLE_FIELD_NUMBER: _builtins.int
     REUSE_KIND_FIELD_NUMBER: _builtins.int
+    DONOR_CHOICES_FIELD_NUMBER: _builtins.int
+    DONOR_MARGIN_FIELD_NUMBER: _builtins.int
     mode: Global___CacheMode.ValueType
     """What the request may do with the cache."""
     allow_exact: _builtins.bool
@@ -171,6 +173,14 @@ class CacheOptions(_message.Message):
     """The result must be what a full run gives: exact tier or full run only. Default false."""
     reuse_kind: Global___ReuseKind.ValueType
     """How a donor's latent is used."""
+    donor_choices: _builtins.int
+    """Draw the donor among this many of the best that the policy takes, 1 to 100, each at its own
+    depth. 1 takes the best. Unset: as the orchestrator is configured (1 by default).
+    """
+    donor_margin: _builtins.float
+    """Most that the score of a donor that is drawn may lie below that of the best one, 0 to 1. Unset:
+    as the orchestrator is configured.
+    """
     @_builtins.property
     def key_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps whose snapshots are stored, ascending, each 1 to num_inference_steps - 1. Empty: those of
@@ -189,15 +199,21 @@ class CacheOptions(_message.Message):
         top_k: _builtins.int | None = ...,
         reproducible: _builtins.bool | None = ...,
         reuse_kind: Global___ReuseKind.ValueType = ...,
+        donor_choices: _builtins.int | None = ...,
+        donor_margin: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_approximate", b"_allow_approximate", "_allow_exact", b"_allow_exact", "_max_skip_steps", b"_max_skip_steps", "_min_similarity", b"_min_similarity", "_reproducible", b"_reproducible", "_top_k", b"_top_k", "allow_approximate", b"allow_approximate", "allow_exact", b"allow_exact", "max_skip_steps", b"max_skip_steps", "min_similarity", b"min_similarity", "reproducible", b"reproducible", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_approximate", b"_allow_approximate", "_allow_exact", b"_allow_exact", "_donor_choices", b"_donor_choices", "_donor_margin", b"_donor_margin", "_max_skip_steps", b"_max_skip_steps", "_min_similarity", b"_min_similarity", "_reproducible", b"_reproducible", "_top_k", b"_top_k", "allow_approximate", b"allow_approximate", "allow_exact", b"allow_exact", "donor_choices", b"donor_choices", "donor_margin", b"donor_margin", "max_skip_steps", b"max_skip_steps", "min_similarity", b"min_similarity", "reproducible", b"reproducible", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_approximate", b"_allow_approximate", "_allow_exact", b"_allow_exact", "_max_skip_steps", b"_max_skip_steps", "_min_similarity", b"_min_similarity", "_reproducible", b"_reproducible", "_top_k", b"_top_k", "allow_approximate", b"allow_approximate", "allow_exact", b"allow_exact", "key_steps", b"key_steps", "max_skip_steps", b"max_skip_steps", "min_similarity", b"min_similarity", "mode", b"mode", "reproducible", b"reproducible", "reuse_kind", b"reuse_kind", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_approximate", b"_allow_approximate", "_allow_exact", b"_allow_exact", "_donor_choices", b"_donor_choices", "_donor_margin", b"_donor_margin", "_max_skip_steps", b"_max_skip_steps", "_min_similarity", b"_min_similarity", "_reproducible", b"_reproducible", "_top_k", b"_top_k", "allow_approximate", b"allow_approximate", "allow_exact", b"allow_exact", "donor_choices", b"donor_choices", "donor_margin", b"donor_margin", "key_steps", b"key_steps", "max_skip_steps", b"max_skip_steps", "min_similarity", b"min_similarity", "mode", b"mode", "reproducible", b"reproducible", "reuse_kind", b"reuse_kind", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allow_approximate: _TypeAlias = _typing.Literal["allow_approximate"]  # noqa: Y015
     _WhichOneofArgType__allow_approximate: _TypeAlias = _typing.Literal["_allow_approximate", b"_allow_approximate"]  # noqa: Y015
     _WhichOneofReturnType__allow_exact: _TypeAlias = _typing.Literal["allow_exact"]  # noqa: Y015
     _WhichOneofArgType__allow_exact: _TypeAlias = _typing.Literal["_allow_exact", b"_allow_exact"]  # noqa: Y015
+    _WhichOneofReturnType__donor_choices: _TypeAlias = _typing.Literal["donor_choices"]  # noqa: Y015
+    _WhichOneofArgType__donor_choices: _TypeAlias = _typing.Literal["_donor_choices", b"_donor_choices"]  # noqa: Y015
+    _WhichOneofReturnType__donor_margin: _TypeAlias = _typing.Literal["donor_margin"]  # noqa: Y015
+    _WhichOneofArgType__donor_margin: _TypeAlias = _typing.Literal["_donor_margin", b"_donor_margin"]  # noqa: Y015
     _WhichOneofReturnType__max_skip_steps: _TypeAlias = _typing.Literal["max_skip_steps"]  # noqa: Y015
     _WhichOneofArgType__max_skip_steps: _TypeAlias = _typing.Literal["_max_skip_steps", b"_max_skip_steps"]  # noqa: Y015
     _WhichOneofReturnType__min_similarity: _TypeAlias = _typing.Literal["min_similarity"]  # noqa: Y015
@@ -210,6 +226,10 @@ class CacheOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_approximate) -> _WhichOneofReturnType__allow_approximate | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_exact) -> _WhichOneofReturnType__allow_exact | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__donor_choices) -> _WhichOneofReturnType__donor_choices | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__donor_margin) -> _WhichOneofReturnType__donor_margin | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_skip_steps) -> _WhichOneofReturnType__max_skip_steps | None: ...
     @_typing.overload
@@ -347,9 +367,11 @@ class GenerateStarted(_message.Message):
     SKIP_STEPS_FIELD_NUMBER: _builtins.int
     NUM_INFERENCE_STEPS_FIELD_NUMBER: _builtins.int
     tier: Global___HitTier.ValueType
-    """Tier of the request."""
+    """Tier of the run. A request that shares the run of another is told that run's here, and EXACT
+    in its provenance.
+    """
     skip_steps: _builtins.int
-    """Steps skipped."""
+    """Steps the run skips."""
     num_inference_steps: _builtins.int
     """Number of steps of the schedule."""
     def __init__(
@@ -459,6 +481,8 @@ class Provenance(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     COMPATIBILITY_KEY_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FAILURES_FIELD_NUMBER: _builtins.int
+    JOINED_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DONOR_CHOICES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Id of the request."""
     tier: Global___HitTier.ValueType
@@ -496,6 +520,12 @@ class Provenance(_message.Message):
     """Seed the result was made with."""
     compatibility_key: _builtins.str
     """Compatibility key of the run; empty when it was not planned."""
+    joined_request_id: _builtins.str
+    """Request whose run this result is, where equal requests shared one; reason is SINGLE_FLIGHT then.
+    Empty for a request with a run of its own.
+    """
+    donor_choices: _builtins.int
+    """Among how many candidates the donor was drawn by lot; 1: it was the best one, 0: no donor."""
     @_builtins.property
     def block_cache(self) -> _generation_pb2.BlockCacheReport:
         """Block caching; unset when it was off."""
@@ -536,10 +566,12 @@ class Provenance(_message.Message):
         seed: _builtins.int = ...,
         compatibility_key: _builtins.str = ...,
         snapshot_failures: _abc.Mapping[_builtins.int, _builtins.str] | None = ...,
+        joined_request_id: _builtins.str = ...,
+        donor_choices: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "rerank_score", b"rerank_score", "similarity", b"similarity", "start_sigma", b"start_sigma"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "cache_mode", b"cache_mode", "compatibility_key", b"compatibility_key", "donor_entry_id", b"donor_entry_id", "donor_prompt", b"donor_prompt", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "num_inference_steps", b"num_inference_steps", "policy_version", b"policy_version", "reason", b"reason", "request_id", b"request_id", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "saved_entry_id", b"saved_entry_id", "seed", b"seed", "similarity", b"similarity", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "stage_times", b"stage_times", "start_sigma", b"start_sigma", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "cache_mode", b"cache_mode", "compatibility_key", b"compatibility_key", "donor_choices", b"donor_choices", "donor_entry_id", b"donor_entry_id", "donor_prompt", b"donor_prompt", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_request_id", b"joined_request_id", "num_inference_steps", b"num_inference_steps", "policy_version", b"policy_version", "reason", b"reason", "request_id", b"request_id", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "saved_entry_id", b"saved_entry_id", "seed", b"seed", "similarity", b"similarity", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "stage_times", b"stage_times", "start_sigma", b"start_sigma", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
     _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
@@ -748,6 +780,7 @@ class Candidate(_message.Message):
     RERANK_SCORE_FIELD_NUMBER: _builtins.int
     SKIP_STEPS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
     similarity: _builtins.float
     """Cosine similarity."""
     rerank_score: _builtins.float
@@ -756,6 +789,8 @@ class Candidate(_message.Message):
     """Steps the policy would skip with it; 0 when it was refused."""
     reason: _builtins.str
     """Why it was taken or refused."""
+    explanation: _builtins.str
+    """The same for people, with the numbers that decided. Only in an explanation."""
     @_builtins.property
     def entry(self) -> Global___Entry:
         """Its entry."""
@@ -768,16 +803,132 @@ class Candidate(_message.Message):
         rerank_score: _builtins.float | None = ...,
         skip_steps: _builtins.int = ...,
         reason: _builtins.str = ...,
+        explanation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "entry", b"entry", "rerank_score", b"rerank_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "entry", b"entry", "reason", b"reason", "rerank_score", b"rerank_score", "similarity", b"similarity", "skip_steps", b"skip_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "entry", b"entry", "explanation", b"explanation", "reason", b"reason", "rerank_score", b"rerank_score", "similarity", b"similarity", "skip_steps", b"skip_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
     _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rerank_score) -> _WhichOneofReturnType__rerank_score | None: ...
 
 Global___Candidate: _TypeAlias = Candidate  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    """Request of Explain: what Generate would be asked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace; empty means "default"."""
+    @_builtins.property
+    def params(self) -> _generation_pb2.GenerationParams:
+        """What would be generated."""
+
+    @_builtins.property
+    def cache(self) -> Global___CacheOptions:
+        """How the cache would be used."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        params: _generation_pb2.GenerationParams | None = ...,
+        cache: Global___CacheOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "params", b"params"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "namespace", b"namespace", "params", b"params"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    """Answer of Explain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class StageTimesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _duration_pb2.Duration: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _duration_pb2.Duration | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PARAMS_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    NUM_INFERENCE_STEPS_FIELD_NUMBER: _builtins.int
+    START_SIGMA_FIELD_NUMBER: _builtins.int
+    STAGE_TIMES_FIELD_NUMBER: _builtins.int
+    EMBEDDING_MODEL_ID_FIELD_NUMBER: _builtins.int
+    CACHE_MODE_FIELD_NUMBER: _builtins.int
+    explanation: _builtins.str
+    """Why, for people: what decided, with its numbers."""
+    num_inference_steps: _builtins.int
+    """Number of steps of the schedule."""
+    start_sigma: _builtins.float
+    """Noise level at which the run would start; unset for a full run."""
+    embedding_model_id: _builtins.str
+    """Model that embedded the prompt; empty when it was not embedded."""
+    cache_mode: Global___CacheMode.ValueType
+    """Cache mode in force."""
+    @_builtins.property
+    def params(self) -> _generation_pb2.GenerationParams:
+        """Parameters with every default filled in; without a seed when the request gives none."""
+
+    @_builtins.property
+    def decision(self) -> Global___LookupResponse:
+        """The decision with all candidates, keys and fallbacks. entry_id is the exact key: where the exact
+        tier looks for this request; empty when the request gives no seed.
+        """
+
+    @_builtins.property
+    def stage_times(self) -> _containers.MessageMap[_builtins.str, _duration_pb2.Duration]:
+        """Time per stage: build_query, lookup, total."""
+
+    def __init__(
+        self,
+        *,
+        params: _generation_pb2.GenerationParams | None = ...,
+        decision: Global___LookupResponse | None = ...,
+        explanation: _builtins.str = ...,
+        num_inference_steps: _builtins.int = ...,
+        start_sigma: _builtins.float | None = ...,
+        stage_times: _abc.Mapping[_builtins.str, _duration_pb2.Duration] | None = ...,
+        embedding_model_id: _builtins.str = ...,
+        cache_mode: Global___CacheMode.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_start_sigma", b"_start_sigma", "decision", b"decision", "params", b"params", "start_sigma", b"start_sigma"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_sigma", b"_start_sigma", "cache_mode", b"cache_mode", "decision", b"decision", "embedding_model_id", b"embedding_model_id", "explanation", b"explanation", "num_inference_steps", b"num_inference_steps", "params", b"params", "stage_times", b"stage_times", "start_sigma", b"start_sigma"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__start_sigma: _TypeAlias = _typing.Literal["start_sigma"]  # noqa: Y015
+    _WhichOneofArgType__start_sigma: _TypeAlias = _typing.Literal["_start_sigma", b"_start_sigma"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_sigma) -> _WhichOneofReturnType__start_sigma | None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
 
 @_typing.final
 class SaveRequest(_message.Message):
@@ -1129,6 +1280,8 @@ class GetStatsResponse(_message.Message):
     SERVICES_FIELD_NUMBER: _builtins.int
     ENTRY_COUNT_FIELD_NUMBER: _builtins.int
     LATENT_BYTES_FIELD_NUMBER: _builtins.int
+    JOINED_REQUESTS_FIELD_NUMBER: _builtins.int
+    BLOCK_CACHE_FIELD_NUMBER: _builtins.int
     executed_steps: _builtins.int
     """Steps run."""
     skipped_steps: _builtins.int
@@ -1143,6 +1296,8 @@ class GetStatsResponse(_message.Message):
     """Live entries of the namespace; -1 when vector_index cannot be reached."""
     latent_bytes: _builtins.int
     """Bytes of snapshots of the namespace; -1 when latent_kv cannot be reached."""
+    joined_requests: _builtins.int
+    """Requests that shared the run of an equal one; among the exact ones of tiers."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TierCount]:
         """Requests by tier."""
@@ -1154,6 +1309,10 @@ class GetStatsResponse(_message.Message):
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceState]:
         """Services behind this replica."""
+
+    @_builtins.property
+    def block_cache(self) -> Global___BlockCacheCounts:
+        """What block caching did in the requests that had it; unset when none had."""
 
     def __init__(
         self,
@@ -1168,14 +1327,50 @@ class GetStatsResponse(_message.Message):
         services: _abc.Iterable[Global___ServiceState] | None = ...,
         entry_count: _builtins.int = ...,
         latent_bytes: _builtins.int = ...,
+        joined_requests: _builtins.int = ...,
+        block_cache: Global___BlockCacheCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_saves", b"dropped_saves", "entry_count", b"entry_count", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "latent_bytes", b"latent_bytes", "queued_saves", b"queued_saves", "saved_count", b"saved_count", "services", b"services", "skipped_steps", b"skipped_steps", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "dropped_saves", b"dropped_saves", "entry_count", b"entry_count", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_requests", b"joined_requests", "latent_bytes", b"latent_bytes", "queued_saves", b"queued_saves", "saved_count", b"saved_count", "services", b"services", "skipped_steps", b"skipped_steps", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class BlockCacheCounts(_message.Message):
+    """Block caching over all requests of a replica."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPUTED_STEPS_FIELD_NUMBER: _builtins.int
+    REUSED_STEPS_FIELD_NUMBER: _builtins.int
+    BLOCK_CALLS_FIELD_NUMBER: _builtins.int
+    BLOCK_CALLS_FULL_FIELD_NUMBER: _builtins.int
+    computed_steps: _builtins.int
+    """Steps computed in full, over all transformers and guidance branches."""
+    reused_steps: _builtins.int
+    """Steps at which middle blocks were reused."""
+    block_calls: _builtins.int
+    """Blocks run."""
+    block_calls_full: _builtins.int
+    """Blocks that the same runs would have run without block caching."""
+    def __init__(
+        self,
+        *,
+        computed_steps: _builtins.int = ...,
+        reused_steps: _builtins.int = ...,
+        block_calls: _builtins.int = ...,
+        block_calls_full: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_calls", b"block_calls", "block_calls_full", b"block_calls_full", "computed_steps", b"computed_steps", "reused_steps", b"reused_steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlockCacheCounts: _TypeAlias = BlockCacheCounts  # noqa: Y015
 
 @_typing.final
 class TierCount(_message.Message):

@@ -46,6 +46,11 @@ class OrchestratorStub:
                 request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.LookupRequest.SerializeToString,
                 response_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.LookupResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/skipstone.orchestrator.v1.Orchestrator/Explain',
+                request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.Save = channel.unary_unary(
                 '/skipstone.orchestrator.v1.Orchestrator/Save',
                 request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.SaveRequest.SerializeToString,
@@ -87,6 +92,10 @@ class OrchestratorServicer:
         """Generates one picture or clip. Streams: accepted, then decision, steps, artifact header and
         data, then finished, always the last. Saving goes on after finished, off the caller's path.
         When the caller goes away the run stops within one step and nothing is saved.
+        Requests of one replica that are equal in all parameters, the seed and the cache options share
+        one run while it goes on, when they give a seed and may read from the cache. The run stops when
+        the last of their callers has gone. When it fails, one of them is told; the others go on with
+        one more run, for which `started` comes again.
         Errors:
         INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
@@ -105,6 +114,19 @@ class OrchestratorServicer:
         Errors:
         INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
         UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Tells what Generate would decide on a request, and why, without generating: nothing is written,
+        no entry counts as used, and the request appears in no count. Idempotent. A decision may differ
+        a moment later, since entries come and go and a donor may be drawn by lot.
+        Errors:
+        INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
+        is allowed.
+        UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,6 +208,11 @@ def add_OrchestratorServicer_to_server(servicer, server):
                     servicer.Lookup,
                     request_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.LookupRequest.FromString,
                     response_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.LookupResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.ExplainRequest.FromString,
+                    response_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.ExplainResponse.SerializeToString,
             ),
             'Save': grpc.unary_unary_rpc_method_handler(
                     servicer.Save,
@@ -274,6 +301,33 @@ class Orchestrator:
             '/skipstone.orchestrator.v1.Orchestrator/Lookup',
             skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.LookupRequest.SerializeToString,
             skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.LookupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.orchestrator.v1.Orchestrator/Explain',
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.ExplainRequest.SerializeToString,
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class OrchestratorStub:
     """Generates one picture or clip. Streams: accepted, then decision, steps, artifact header and
     data, then finished, always the last. Saving goes on after finished, off the caller's path.
     When the caller goes away the run stops within one step and nothing is saved.
+    Requests of one replica that are equal in all parameters, the seed and the cache options share
+    one run while it goes on, when they give a seed and may read from the cache. The run stops when
+    the last of their callers has gone. When it fails, one of them is told; the others go on with
+    one more run, for which `started` comes again.
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
@@ -53,6 +57,15 @@ class OrchestratorStub:
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
       UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
+    """
+    Explain: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ExplainRequest, _orchestrator_pb2.ExplainResponse]
+    """Tells what Generate would decide on a request, and why, without generating: nothing is written,
+    no entry counts as used, and the request appears in no count. Idempotent. A decision may differ
+    a moment later, since entries come and go and a donor may be drawn by lot.
+    Errors:
+      INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
+        is allowed.
+      UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
     """
     Save: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.SaveRequest, _orchestrator_pb2.SaveResponse]
     """Makes an entry findable whose snapshots an outside engine has written to latent_kv: commits it
@@ -106,6 +119,10 @@ class OrchestratorAsyncStub(OrchestratorStub):
     """Generates one picture or clip. Streams: accepted, then decision, steps, artifact header and
     data, then finished, always the last. Saving goes on after finished, off the caller's path.
     When the caller goes away the run stops within one step and nothing is saved.
+    Requests of one replica that are equal in all parameters, the seed and the cache options share
+    one run while it goes on, when they give a seed and may read from the cache. The run stops when
+    the last of their callers has gone. When it fails, one of them is told; the others go on with
+    one more run, for which `started` comes again.
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
@@ -120,6 +137,15 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
       UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ExplainRequest, _orchestrator_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Tells what Generate would decide on a request, and why, without generating: nothing is written,
+    no entry counts as used, and the request appears in no count. Idempotent. A decision may differ
+    a moment later, since entries come and go and a donor may be drawn by lot.
+    Errors:
+      INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
+        is allowed.
+      UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
     """
     Save: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.SaveRequest, _orchestrator_pb2.SaveResponse]  # type: ignore[assignment]
     """Makes an entry findable whose snapshots an outside engine has written to latent_kv: commits it
@@ -176,6 +202,10 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         """Generates one picture or clip. Streams: accepted, then decision, steps, artifact header and
         data, then finished, always the last. Saving goes on after finished, off the caller's path.
         When the caller goes away the run stops within one step and nothing is saved.
+        Requests of one replica that are equal in all parameters, the seed and the cache options share
+        one run while it goes on, when they give a seed and may read from the cache. The run stops when
+        the last of their callers has gone. When it fails, one of them is told; the others go on with
+        one more run, for which `started` comes again.
         Errors:
           INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
             allowed. Nothing is stored. Do not retry.
@@ -196,6 +226,21 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
           UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _orchestrator_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.ExplainResponse, _abc.Awaitable[_orchestrator_pb2.ExplainResponse]]:
+        """Tells what Generate would decide on a request, and why, without generating: nothing is written,
+        no entry counts as used, and the request appears in no count. Idempotent. A decision may differ
+        a moment later, since entries come and go and a donor may be drawn by lot.
+        Errors:
+          INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
+            is allowed.
+          UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,151 @@
+"""``skipstone explain``: what a request would get and why, without generating."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from skipstone_client.cli_block_cache import BlockCacheOption, block_cache_config
+from skipstone_client.cli_generate import TIER_STYLES, fallback_facts, times_text
+from skipstone_client.cli_output import (
+    DEFAULT_TARGET,
+    JsonOption,
+    NamespaceOption,
+    TargetOption,
+    TimeoutOption,
+    errors_in_one_line,
+    print_facts,
+    print_json,
+    stdout,
+    table_of,
+)
+from skipstone_client.cli_request import (
+    CacheModeOption,
+    DonorChoicesOption,
+    DonorMarginOption,
+    GuidanceOption,
+    HeightOption,
+    MaxSkipStepsOption,
+    MinSimilarityOption,
+    NegativePromptOption,
+    NumFramesOption,
+    PromptArgument,
+    ReproducibleOption,
+    ReuseKindOption,
+    SeedOption,
+    StepsOption,
+    WidthOption,
+)
+from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_shared.generation import GenerationParams
+from skipstone_shared.orchestration import CacheOptions, Candidate, Explanation
+
+
+def explain(
+    prompt: PromptArgument,
+    steps: StepsOption = None,
+    seed: SeedOption = None,
+    guidance: GuidanceOption = None,
+    height: HeightOption = None,
+    width: WidthOption = None,
+    num_frames: NumFramesOption = None,
+    negative_prompt: NegativePromptOption = "",
+    cache_mode: CacheModeOption = None,
+    min_similarity: MinSimilarityOption = None,
+    max_skip_steps: MaxSkipStepsOption = None,
+    reuse_kind: ReuseKindOption = None,
+    reproducible: ReproducibleOption = False,
+    donor_choices: DonorChoicesOption = None,
+    donor_margin: DonorMarginOption = None,
+    block_cache: BlockCacheOption = None,
+    namespace: NamespaceOption = "",
+    target: TargetOption = DEFAULT_TARGET,
+    timeout: TimeoutOption = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Shows what a request would get and why, without generating.
+
+    Nothing is written and no entry counts as used.
+    """
+    params = GenerationParams(
+        prompt=prompt,
+        negative_prompt=negative_prompt,
+        num_inference_steps=steps,
+        guidance_scale=guidance,
+        height=height,
+        width=width,
+        num_frames=num_frames,
+        seed=seed,
+        block_cache=block_cache_config(block_cache),
+    )
+    cache = CacheOptions(
+        mode=cache_mode,
+        min_similarity=min_similarity,
+        max_skip_steps=max_skip_steps,
+        reproducible=reproducible,
+        reuse_kind=reuse_kind,
+        donor_choices=donor_choices,
+        donor_margin=donor_margin,
+    )
+    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+        told = client.explain(params, cache, namespace)
+    if as_json:
+        print_json(told)
+        return
+    console = stdout()
+    print_facts(console, _facts(told))
+    if told.decision.candidates:
+        console.print()
+        console.print(_candidates_table(told))
+
+
+def _facts(told: Explanation) -> dict[str, str | Text]:
+    decision = told.decision
+    tier = Text(decision.tier.value, style=TIER_STYLES[decision.tier])
+    tier.append(f" ({decision.reason})", style="not bold dim")
+    return {
+        "tier": tier,
+        "why": told.explanation,
+        "steps": _steps_text(told),
+        "compatibility key": decision.compatibility_key,
+        "exact key": decision.entry_id or "none, since the request gives no seed",
+        "cache mode": told.cache_mode.value,
+        "policy": decision.policy_version,
+        "embedding": told.embedding_model_id,
+        "times": times_text(told.stage_times_s),
+        **fallback_facts(decision.fallbacks),
+    }
+
+
+def _steps_text(told: Explanation) -> str:
+    total, skipped = told.num_inference_steps, told.decision.skip_steps
+    text = f"{total - skipped} of {total} would run"
+    if told.start_sigma is not None:
+        text += f", from sigma {told.start_sigma:.3f}"
+    if told.decision.reuse_kind is not None:
+        text += f" by {told.decision.reuse_kind.value}"
+    return text
+
+
+def _candidates_table(told: Explanation) -> Table:
+    table = table_of("", "similarity", "gate", "skips", "reason", "entry")
+    table.add_column("prompt", overflow="fold")
+    table.add_column("why", overflow="fold")
+    donor = told.decision.donor
+    for candidate in told.decision.candidates:
+        is_donor = donor is not None and candidate.entry.entry_id == donor.entry_id
+        table.add_row(
+            Text("donor" if is_donor else "", style="bold cyan"),
+            f"{candidate.similarity:.3f}",
+            _gate_text(candidate),
+            str(candidate.skip_steps),
+            candidate.reason,
+            candidate.entry.entry_id,
+            Text(candidate.entry.prompt),
+            Text(candidate.explanation),
+        )
+    return table
+
+
+def _gate_text(candidate: Candidate) -> str:
+    return "-" if candidate.rerank_score is None else f"{candidate.rerank_score:.3f}"
