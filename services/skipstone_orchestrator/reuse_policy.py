@@ -9,7 +9,7 @@ cosine holds: above .95 skip 25, .90 20, .85 15, .75 10, .65 5, where k of 50 is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_shared.latents import canonical_hash
@@ -229,24 +229,31 @@ def _at_tier(
         return Verdict(SIGMA_FLOOR, tier=tier)
     verdict = _deepest(allowed, kind, tier, schedule, donor.steps, limits.max_skip_steps)
     executed = schedule.num_inference_steps - verdict.skip_steps
-    if verdict.taken and loses_to_fewer_steps(tier, policy.rivals, executed):
+    if verdict.taken and loses_to_fewer_steps(tier, policy.rivals, executed, donor.same_seed):
         return Verdict(FEWER_STEPS_WIN, tier=tier)
     return verdict
 
 
-def loses_to_fewer_steps(tier: Tier, rivals: Collection[Rival], executed_steps: int) -> bool:
-    """Whether a plain run of as many steps would do as well as a run resumed at a tier.
+def loses_to_fewer_steps(
+    tier: Tier, rivals: Sequence[Rival], executed_steps: int, same_seed: bool
+) -> bool:
+    """Whether a plain run of as many steps would do better than a run resumed at a tier.
+
+    A tier loses when its pictures are shown to be wrong more often. With a donor of the request's
+    own seed it must also be nearer to the full run: there is one picture to come near to. With
+    another seed's donor the request gets another picture of what it asked for, as another seed
+    would give it, and nearness to one of them is no merit.
 
     Between two measured numbers of steps the better one counts, and beyond the largest a plain run
-    is as good as the full one. A tier wins when it is nearer to the full run and not shown to be
-    wrong more often; what was not measured is not compared.
+    is as near as can be. What was not measured is not compared.
     """
     if not rivals or tier.drift is None:
         return False
     rival = next((rival for rival in rivals if rival.steps >= executed_steps), None)
-    if rival is None or rival.drift <= tier.drift:
+    wrong = (rival or rivals[-1]).wrong
+    if tier.wrong is not None and wrong is not None and tier.wrong > wrong:
         return True
-    return tier.wrong is not None and rival.wrong is not None and tier.wrong > rival.wrong
+    return same_seed and (rival is None or rival.drift <= tier.drift)
 
 
 def _deepest(

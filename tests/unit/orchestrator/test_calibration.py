@@ -183,37 +183,55 @@ def test_the_same_prompt_with_another_seed_needs_a_tier_that_keeps_pictures_diff
     assert verdict(deep_only, 0.99, same_prompt=True).reason == SEED_DIVERSITY
 
 
-def test_a_tier_that_does_no_better_than_as_many_plain_steps_is_passed_over() -> None:
+PLAIN = (plain(4, 2.0), plain(6, 1.2), plain(10, 0.7), plain(15, 0.3))
+
+
+def own_seed(level: float, drift: float = 0.8) -> CalibratedTier:
+    return tier(level, 0.9, same_seed=True, diversity=None, drift=interval(drift))
+
+
+def test_with_the_requests_own_seed_a_tier_must_be_nearer_than_as_many_plain_steps() -> None:
     """Level 0.5 leaves 10 steps of 20, and 10 plain steps drift less; of 12 it leaves 6."""
-    found = calibration(
-        tier(0.5, 0.9), plain_runs=(plain(4, 2.0), plain(6, 1.2), plain(10, 0.7), plain(15, 0.3))
-    )
+    found = calibration(own_seed(0.5), plain_runs=PLAIN)
     policy = in_force(found)
-    assert verdict(policy, 0.95).reason == FEWER_STEPS_WIN
-    assert skipped(policy, 0.95, steps=12) == 6
+    assert verdict(policy, 0.95, same_seed=True).reason == FEWER_STEPS_WIN
+    assert skipped(policy, 0.95, steps=12, same_seed=True) == 6
     anyway = in_force(found, CalibrationLimits(beat_fewer_steps=False))
-    assert skipped(anyway, 0.95) == 10
+    assert skipped(anyway, 0.95, same_seed=True) == 10
+
+
+def test_another_seeds_picture_need_not_be_near_to_one_that_nobody_asked_for() -> None:
+    policy = in_force(calibration(tier(0.5, 0.9), plain_runs=PLAIN))
+    assert skipped(policy, 0.95) == 10
 
 
 def test_between_measured_plain_runs_the_better_one_counts() -> None:
-    policy = in_force(
-        calibration(tier(0.5, 0.9), plain_runs=(plain(4, 2.0), plain(10, 0.7), plain(15, 0.3)))
-    )
-    assert verdict(policy, 0.95, steps=12).reason == FEWER_STEPS_WIN, "6 steps count as 10"
-    assert skipped(policy, 0.95, steps=8) == 4
+    runs = (plain(4, 2.0), plain(10, 0.7), plain(15, 0.3))
+    policy = in_force(calibration(own_seed(0.5), plain_runs=runs))
+    told = verdict(policy, 0.95, steps=12, same_seed=True)
+    assert told.reason == FEWER_STEPS_WIN, "6 steps count as 10"
+    assert skipped(policy, 0.95, steps=8, same_seed=True) == 4
 
 
 def test_a_shallow_tier_that_wins_is_taken_where_a_deep_one_loses() -> None:
-    found = calibration(
-        tier(0.9, 0.8, drift=interval(0.2)), tier(0.5, 0.9), plain_runs=(plain(18, 0.3),)
-    )
-    assert skipped(in_force(found), 0.95) == 2
+    found = calibration(own_seed(0.9, 0.2), own_seed(0.5), plain_runs=(plain(18, 0.3),))
+    assert skipped(in_force(found), 0.95, same_seed=True) == 2
 
 
-def test_a_tier_that_is_wrong_more_often_than_plain_steps_loses_though_it_is_nearer() -> None:
+@pytest.mark.parametrize("same_seed", [False, True])
+def test_a_tier_that_is_wrong_more_often_than_plain_steps_loses_though_it_is_nearer(
+    same_seed: bool,
+) -> None:
+    wrong = tier(0.5, 0.9, wrong=interval(0.5), same_seed=same_seed)
+    found = calibration(wrong, plain_runs=(plain(10, 2.0, wrong=0.1),))
+    told = verdict(in_force(found), 0.95, same_seed=same_seed)
+    assert told.reason == FEWER_STEPS_WIN
+
+
+def test_beyond_the_longest_plain_run_its_share_of_wrong_pictures_counts() -> None:
     wrong = tier(0.5, 0.9, wrong=interval(0.5))
     found = calibration(wrong, plain_runs=(plain(10, 2.0, wrong=0.1),))
-    assert verdict(in_force(found), 0.95).reason == FEWER_STEPS_WIN
+    assert verdict(in_force(found), 0.95, steps=100).reason == FEWER_STEPS_WIN
 
 
 def test_the_policys_version_changes_with_the_file_and_with_every_limit() -> None:
