@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from skipstone.embedding.v1 import embedding_pb2 as pb
 from skipstone_shared.embedding_messages import input_to_message, result_from_message
-from skipstone_shared.embeddings import Embedding, EmbeddingInput
+from skipstone_shared.embeddings import Embedding, EmbeddingInput, RerankScores
 from skipstone_shared.errors import Internal, SkipstoneError
 from skipstone_shared.optional_fields import new_message
 
@@ -59,12 +59,12 @@ def rerank_request(
     )
 
 
-def rerank_scores(response: pb.RerankResponse, count: int) -> list[float]:
-    """One score per candidate.
+def rerank_scores(response: pb.RerankResponse, count: int) -> RerankScores:
+    """One score per candidate, and whose they are.
 
     Raises:
         Internal: the service answered with another number of scores.
     """
     if len(response.scores) != count:
         raise Internal(f"embedding gave {len(response.scores)} scores for {count} candidates")
-    return list(response.scores)
+    return RerankScores(response.scores, response.reranker_id)

@@ -16,7 +16,12 @@ from skipstone_client._embedding_requests import (
 )
 from skipstone_client._sync_client import SyncClient
 from skipstone_shared.embedding_messages import embedding_capabilities_from_message
-from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
+from skipstone_shared.embeddings import (
+    Embedding,
+    EmbeddingCapabilities,
+    EmbeddingInput,
+    RerankScores,
+)
 from skipstone_shared.errors import SkipstoneError
 
 
@@ -82,7 +87,7 @@ class EmbeddingClient(SyncClient[EmbeddingStub]):
         namespace: str = "",
         *,
         timeout_s: float | None = None,
-    ) -> list[float]:
+    ) -> RerankScores:
         """Scores how well each candidate's meaning fits the query, 0 to 1, in the order given.
 
         Raises:

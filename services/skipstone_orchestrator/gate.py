@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skipstone_orchestrator.compatibility import same_prompt
-from skipstone_shared.embeddings import EmbeddingInput
+from skipstone_shared.embeddings import EmbeddingInput, RerankScores
 from skipstone_shared.index_entries import SearchHit
 
 
@@ -28,7 +28,8 @@ class Gate(Protocol):
     ) -> Sequence[float] | None:
         """One score per hit, 0 (another meaning) to 1 (the same), in order.
 
-        None: this gate leaves the decision to the similarity of the search.
+        `RerankScores` say whose they are; others fit no calibration. None: this gate leaves the
+        decision to the similarity of the search.
         """
         ...
 
@@ -74,19 +75,20 @@ class RerankGate:
             reranker: Client of the service; not owned.
         """
         self._reranker = reranker
+        self._reranker_id = ""
 
-    async def score(
-        self, namespace: str, prompt: str, hits: Sequence[SearchHit]
-    ) -> Sequence[float] | None:
+    async def score(self, namespace: str, prompt: str, hits: Sequence[SearchHit]) -> RerankScores:
         """The reranker's scores; see `Gate`."""
         same = {i for i, hit in enumerate(hits) if same_prompt(hit.entry, prompt)}
         asked = [i for i, hit in enumerate(hits) if hit.entry.prompt and i not in same]
         scores = [1.0 if i in same else 0.0 for i in range(len(hits))]
-        if asked:
+        if asked or not self._reranker_id:
+            # Who has not told its id is asked even where the hash has told all scores.
             texts = [EmbeddingInput(text=hits[i].entry.prompt) for i in asked]
-            found = await self._reranker.rerank(
-                EmbeddingInput(text=prompt), texts, namespace=namespace
-            )
-            for i, score in zip(asked, found, strict=True):
+            query = EmbeddingInput(text=prompt)
+            found = await self._reranker.rerank(query, texts or [query], namespace=namespace)
+            for i, score in zip(asked, found if asked else (), strict=True):
                 scores[i] = score
-        return scores
+            if isinstance(found, RerankScores):
+                self._reranker_id = found.reranker_id
+        return RerankScores(scores, self._reranker_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from skipstone_shared.index_entries import Vector
 
@@ -46,6 +47,19 @@ class Embedding:
     num_tokens: int = 0
     truncated: bool = False
     model_id: str = ""
+
+
+class RerankScores(list[float]):
+    """Scores of candidates in their order, with the id of the reranker that gave them.
+
+    A score means something only together with its reranker: what is a safe one with one of them is
+    chance with another.
+    """
+
+    def __init__(self, scores: Iterable[float], reranker_id: str) -> None:
+        """Keeps scores and the id, as `EmbeddingCapabilities` has it."""
+        super().__init__(scores)
+        self.reranker_id = reranker_id
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

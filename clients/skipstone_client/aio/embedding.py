@@ -17,7 +17,12 @@ from skipstone_client._embedding_requests import (
     single_result,
 )
 from skipstone_shared.embedding_messages import embedding_capabilities_from_message
-from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
+from skipstone_shared.embeddings import (
+    Embedding,
+    EmbeddingCapabilities,
+    EmbeddingInput,
+    RerankScores,
+)
 from skipstone_shared.errors import SkipstoneError
 
 if TYPE_CHECKING:
@@ -87,7 +92,7 @@ class AsyncEmbeddingClient(AsyncClient["EmbeddingAsyncStub"]):
         namespace: str = "",
         *,
         timeout_s: float | None = None,
-    ) -> list[float]:
+    ) -> RerankScores:
         """Scores how well each candidate's meaning fits the query, 0 to 1, in the order given.
 
         Raises:
