@@ -179,9 +179,11 @@ def _number(thing: Thing) -> str:
 def _edge(link: Link, called: Mapping[int, str], names: Mapping[str, str]) -> Edge:
     subject, target = called[id(link.subject)], called[id(link.target)]
     subjects = frozenset({subject, *(called[id(thing)] for thing in link.others)})
-    if link.is_verb:
+    # "Carried by a man" says what "a man carrying" does, which is read as a preposition.
+    is_verb = link.is_verb and link.name not in lists.HAVING
+    if is_verb:
         name = names.get(link.name, link.name)
     else:
-        name = lists.CONVERSE.get(link.name, link.name)
-    edge = Edge(name, subject, subjects, target, frozenset({target}), link.is_verb)
+        name = lists.CONVERSE.get(link.name, lists.HAVING.get(link.name, link.name))
+    edge = Edge(name, subject, subjects, target, frozenset({target}), is_verb)
     return edge.turned() if not link.is_verb and link.name in lists.CONVERSE else edge

@@ -114,7 +114,7 @@ def _likeness(left: Content, right: Content, lexicon: Lexicon) -> Likeness:
         return Likeness.NONE
     if Role.FREE in (left.role, right.role):
         return Likeness.NONE
-    alike = lists.ALIKE.get(left.word.base)
-    if alike is not None and alike == lists.ALIKE.get(right.word.base):
-        return Likeness.SYNONYM
+    groups = lists.ALIKE.get(left.word.base), lists.ALIKE.get(right.word.base)
+    if None not in groups:
+        return Likeness.SYNONYM if groups[0] == groups[1] else Likeness.NONE
     return lexicon.likeness(left.word.base, right.word.base, part)

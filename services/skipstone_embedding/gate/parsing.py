@@ -23,6 +23,7 @@ _PARTS = frozenset({"side", "corner", "part", "half", "edge", "area", "third"})
 _OUTSIDES = frozenset({"surface", "middle", "center"})
 _REFERRING = frozenset({"it", "them", "him", "her"})
 _GROUNDS = frozenset({"background", "foreground"})
+_SINGULAR = frozenset({"is", "was", "has", "does", "'s"})
 _RELATIVE = frozenset({"that", "which", "who", "whose"})
 
 
@@ -41,7 +42,8 @@ class _Reader:
     `_last` is the last thing with those it is coordinated with, `_subjects` what the clause is
     about, `_actor` who does its last verb; `_is_target` tells that the last thing came behind a
     preposition or verb. `_preposition` and `_verb` wait for their target; fronted ones ("on the
-    beach, a dog") wait for their subject.
+    beach, a dog") wait for their subject, and hold for all it is
+    coordinated with (`_around`).
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,7 @@ class _Reader:
         self._relative = False
         self._after_filler = False
         self._fronted: list[tuple[str, Thing]] = []
+        self._around: list[tuple[str, Thing]] = []
         self._waiting: list[Word] = []
 
     def read(self, word: Word, following: Word | None) -> None:
@@ -171,6 +174,9 @@ class _Reader:
         else:
             actor = self._subjects if self._is_target else self._last
         self._relative = False
+        finite = not (word.progressive or word.passive) and word.text.endswith("s")
+        if finite or self._is_of_one():
+            actor = actor[-1:]
         self._actor = actor or self._subjects
         self._verb = word
         self._preposition = ""
@@ -229,7 +235,7 @@ class _Reader:
         """Whether a noun is the picture itself: "a photo of", "an oil painting of"."""
         if self._preposition:
             return False
-        if noun.text in lists.MEDIA or noun.text in lists.FRAMING:
+        if noun.text in lists.MEDIA or noun.text in lists.FRAMING or noun.text == "art":
             return self._closes_with_of()
         return noun.base in lists.FILLER_NOUNS
 
@@ -249,14 +255,18 @@ class _Reader:
         if fronted:
             self._waiting.extend(qualities)
             return
-        described = self._subjects if self._is_target and self._before_is_verbal() else self._last
+        after_verb = self._before is not None and self._before.tag is Tag.AUXILIARY
+        described = self._subjects if self._is_target and after_verb else self._last
+        if qualities[0].base in _PLACES or self._is_of_one():
+            described = described[-1:]  # "a cat, a dog on the left": nothing says that both are
         for thing in described:
             thing.qualities.extend([*qualities, *self._waiting])
         self._waiting = []
         self._is_told = True
 
-    def _before_is_verbal(self) -> bool:
-        return self._before is not None and self._before.tag is Tag.AUXILIARY
+    def _is_of_one(self) -> bool:
+        """Whether what comes is said of one thing: "a man and his dog, the dog is asleep"."""
+        return self._before is not None and self._before.text in _SINGULAR
 
     def _add(self, thing: Thing) -> None:
         thing.qualities.extend(self._waiting)
@@ -277,8 +287,8 @@ class _Reader:
             for actor in self._actor:
                 self.links.append(Link(self._verb.base, thing, (), actor, is_verb=True))
         else:
-            *others, subject = self._actor
-            self.links.append(Link(self._verb.base, subject, tuple(others), thing, is_verb=True))
+            for actor in self._actor:
+                self.links.append(Link(self._verb.base, actor, (), thing, is_verb=True))
         self._last, self._is_target = [thing], True
 
     def _add_target(self, thing: Thing) -> None:
@@ -292,15 +302,23 @@ class _Reader:
         if not self._last:
             self._fronted.append((name, thing))
             return
-        nearest, earlier = self._last[-1], (*self._last[:-1], *self._actor, *self._subjects)
-        if self._actor and name not in _NEAREST and self._actor[-1] is not nearest:
-            nearest, earlier = self._actor[-1], (nearest, *self._actor[:-1])
-        self.links.append(Link(name, nearest, earlier, thing))
+        self.links.extend(self._links_to(thing, name))
         if name != "of":
             self._last, self._is_target = [thing], True
 
+    def _links_to(self, thing: Thing, name: str) -> list[Link]:
+        """What a preposition connects to its target, as far as the order of words tells."""
+        nearest = self._last[-1]
+        if name in _NEAREST:
+            return [Link(name, nearest, tuple(self._subjects) if self._is_target else (), thing)]
+        if self._actor and self._actor[-1] is not nearest:
+            return [Link(name, actor, (nearest,), thing) for actor in self._actor]
+        if self._is_target:
+            return [Link(name, nearest, (*self._actor, *self._subjects), thing)]
+        return [Link(name, subject, (), thing) for subject in self._last]
+
     def _hand_over(self, owner: Thing, thing: Thing) -> None:
-        """On a pirate's shoulder" is on the shoulder."""
+        """Takes the place of its owner: "on a pirate's shoulder" is on the shoulder."""
         if self.links and self.links[-1].target is owner:
             self.links[-1] = dataclasses.replace(self.links[-1], target=thing)
         elif self._fronted and self._fronted[-1][1] is owner:
@@ -310,12 +328,13 @@ class _Reader:
         """A thing that nothing connects to one before it."""
         if self._joining and self._last and not (self._is_target or self._is_told):
             self._last = [*self._last, thing]
+            self._fronted = self._fronted or self._around
         else:
             self._last = [thing]
         self._subjects = self._last
         self._actor, self._is_target, self._is_told = [], False, False
         self.links.extend(Link(name, thing, (), target) for name, target in self._fronted)
-        self._fronted = []
+        self._around, self._fronted = self._fronted, []
 
 
 def _ground(word: Word) -> Word:

@@ -87,7 +87,7 @@ def role_of(word: Word) -> Role | None:
 
 def _open_role(word: Word) -> Role:
     if word.tag is Tag.VERB:
-        if word.base in lists.FILLER_VERBS:
+        if word.base in lists.FILLER_VERBS or word.base in lists.HAVING:
             return Role.FREE
         return Role.QUALITY if word.base in _POSTURES else Role.ACTION
     if word.tag is Tag.NOUN:

@@ -163,7 +163,8 @@ DIRECTIONS: Final = _words(
 
 TAG_HEADS: Final = _words(
     "shot lighting light angle view tone tones mood atmosphere look feel palette colors colours "
-    "focus lens photography quality resolution aesthetic composition exposure contrast vibe"
+    "focus lens photo photograph picture image photography "
+    "quality resolution aesthetic composition exposure contrast vibe"
 )
 TAG_WORDS: Final = _words(
     "casual professional documentary minimalist minimalistic modern urban rural lively vintage "
@@ -361,6 +362,7 @@ ALIKE: Final = _groups(
     look="look watch gaze stare",
     talk="talk speak chat converse",
     cry="cry weep sob",
+    shout="shout scream yell",
     laugh="laugh giggle chuckle",
     smile="smile grin beam",
     fly="fly soar glide hover",
@@ -407,7 +409,8 @@ ALIKE: Final = _groups(
     sofa="sofa couch settee",
     laptop="laptop notebook",
 )
-"""Words that name one picture where the lexicon has them apart."""
+"""Words that name one picture where the lexicon has them apart. Words of two rows name two, though
+the lexicon may have them together: to cry is not to shout."""
 
 CONVERSE: Final = {
     "right_of": "left_of",
