@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from quality.costs import replay_figures
 from quality.curve import Curve
 from quality.decisions import Decision, decided_once
 from quality.estimates import Base, Estimator
@@ -25,9 +26,12 @@ from quality.methods import MOST_STEPS, Method, Reuse, compared, run_of
 from quality.pictures import PictureStore, Run, Studio
 from quality.sample import sampled
 from quality.session import TRACE_FIGURES, Session, parse_options, tell
+from quality.trace import CaptionRequest, with_new_seeds
 
 DECIDERS: Final = {Reuse.LATENT: (), Reuse.TABLE: ("--gate", "similarity")}
 """Who decides -> flags of the orchestrator; none for the product as it is."""
+
+NEW_SEEDS: Final = "latent cache, a new seed for every repeat"
 
 Decisions = Mapping[Reuse, Sequence[Decision]]
 
@@ -43,24 +47,39 @@ def main() -> None:
         tell(f"the knee is at {curve.knee} steps")
         bases = sorted({curve.knee, MOST_STEPS})
         decided = {
-            reuse: decided_once(
-                f"trace-{reuse.value}",
-                session.requests,
-                bases,
-                options.out,
-                keep=options.keep_decisions,
-                threads=options.threads,
-                policy=policy,
-            )
+            reuse: _decide(session, f"trace-{reuse.value}", session.requests, bases, policy)
             for reuse, policy in DECIDERS.items()
         }
+        fresh = with_new_seeds(session.requests)
+        decided_fresh = _decide(session, "trace-new-seeds", fresh, bases)
         figures: list[QualityFigure] = []
         for steps in bases:
             decisions = {reuse: by_steps[steps] for reuse, by_steps in decided.items()}
             base = base_of(session, curve, steps, decisions)
             if base is not None:
                 figures += Estimator(base, options.draws).figures()
+            method = Method(NEW_SEEDS, steps, Reuse.LATENT)
+            figures += replay_figures(method, fresh, decided_fresh[steps], options.draws)
     publish(figures, options.out / TRACE_FIGURES)
+
+
+def _decide(
+    session: Session,
+    name: str,
+    requests: Sequence[CaptionRequest],
+    bases: Sequence[int],
+    policy: Sequence[str] = (),
+) -> dict[int, list[Decision]]:
+    options = session.options
+    return decided_once(
+        name,
+        requests,
+        bases,
+        options.out,
+        keep=options.keep_decisions,
+        threads=options.threads,
+        policy=policy,
+    )
 
 
 def base_of(session: Session, curve: Curve, steps: int, decisions: Decisions) -> Base | None:

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from quality import measures
+from quality.costs import cost_figures, steps_of, tier_figures
 from quality.curve import thread_weights
 from quality.decisions import Decision
 from quality.equal_quality import steps_of_equal_loss
 from quality.figures import QualityFigure, interval_of, quantiles_of
 from quality.hits import Hits, resumed_share
 from quality.measures import Floats, Pictures
-from quality.methods import GRID, Method, Reuse, alone, compared, executed_steps, plain
+from quality.methods import GRID, Method, Reuse, alone, compared, plain
 from quality.trace import CaptionRequest
-from skipstone_shared.orchestration import HitTier
 
 DRAWS: Final = 1000
 
@@ -109,20 +109,13 @@ class Estimator:
         base = self._base
         methods = [*map(plain, base.grid), *compared(base.steps)]
         for method in methods:
-            yield from self._cost(method)
+            yield from cost_figures(method, self._calls(method), self._weights)
             yield from self._quality(method)
         for method in compared(base.steps):
             yield from self._gain(method)
             if method.reuse.resumes:
                 yield from self._of_hits(method)
-                yield from self._tiers(method)
-
-    def _tiers(self, method: Method) -> Iterator[QualityFigure]:
-        decisions = self._base.decisions[method.reuse]
-        for tier in HitTier:
-            there = np.array([float(d.tier == tier.value) for d in decisions])
-            shares = measures.weighted_mean(there, self._weights)
-            yield self._figure(f"tier_share_{tier.value}", method.name, shares, len(there))
+                yield from tier_figures(method, base.decisions[method.reuse], self._weights)
 
     def _losses_of(self, pictures: Pictures) -> Losses:
         return Losses(
@@ -162,7 +155,7 @@ class Estimator:
         """Denoiser calls of every request of the trace; block-cached ones as full calls."""
         base = self._base
         decisions = base.decisions[method.reuse if method.reuse.resumes else Reuse.LATENT]
-        steps = np.array([executed_steps(method, d) for d in decisions], dtype=np.float64)
+        steps = steps_of(method, decisions)
         if method.preset is None:
             return steps
         # What block caching leaves to compute is known of the sample: a share of its own for runs
@@ -177,11 +170,6 @@ class Estimator:
         chosen = [r for r in records if (r.executed_steps < method.steps) == resumed]
         ran = sum(record.executed_steps for record in chosen or records)
         return sum(record.full_calls for record in chosen or records) / ran
-
-    def _cost(self, method: Method) -> Iterator[QualityFigure]:
-        calls = self._calls(method)
-        draws = measures.weighted_mean(calls, self._weights)
-        yield self._figure("mean_steps", method.name, draws, len(calls), calls)
 
     def _quality(self, method: Method) -> Iterator[QualityFigure]:
         pictures, n = self._base.pictures[method.name], len(self._base.sample)

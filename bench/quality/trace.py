@@ -121,6 +121,17 @@ def caption_trace(
     return requests
 
 
+def with_new_seeds(requests: Sequence[CaptionRequest]) -> list[CaptionRequest]:
+    """The trace of users who repeat a prompt for another picture: a new seed for every repeat."""
+    rng = random.Random(SEED + 1)
+    return [
+        dataclasses.replace(request, seed=rng.randrange(2**31))
+        if request.kind == REPEAT
+        else request
+        for request in requests
+    ]
+
+
 def _read_rows(log: Path, count: int) -> list[_Row]:
     rows: list[_Row] = []
     place_of: dict[int, int] = {}

@@ -16,6 +16,7 @@ from quality.trace import (
     CaptionRequest,
     caption_trace,
     change_between,
+    with_new_seeds,
 )
 from search.vectors import Matrix
 from skipstone_bundled.captions import read_caption
@@ -94,3 +95,10 @@ def test_changes_of_words_are_told_apart() -> None:
     many = ("one two three four five", "six seven eight nine five")
     assert change_between(*many, 0.9) == TWO
     assert change_between(*many, 0.97) == REWORDING
+
+
+def test_with_new_seeds_only_repeats_change_and_only_in_their_seed(tmp_path: Path) -> None:
+    requests = trace_of(tmp_path)
+    for before, after in zip(requests, with_new_seeds(requests), strict=True):
+        assert (before.caption, before.kind) == (after.caption, after.kind)
+        assert (before.seed == after.seed) == (before.kind != REPEAT)
