@@ -231,6 +231,8 @@ def _steps_text(provenance: Provenance) -> str:
         text += f", from sigma {provenance.start_sigma:.3f}"
     if provenance.reuse_kind is not None:
         text += f" by {provenance.reuse_kind.value}"
+    if provenance.reuse_tier:
+        text += f" (tier {provenance.reuse_tier})"
     return text
 
 

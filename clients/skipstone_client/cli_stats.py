@@ -23,6 +23,8 @@ from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.orchestration import (
     BlockCacheCounts,
     BreakerState,
+    DriftReport,
+    DriftTier,
     HitTier,
     OrchestratorStats,
     ServiceState,
@@ -69,7 +71,31 @@ def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
         "entries": "unknown" if found.entry_count < 0 else str(found.entry_count),
         "latents": bytes_text(found.latent_bytes),
         "fallbacks": Text(fallbacks, style="yellow"),
+        **_drift_facts(found.drift),
     }
+
+
+def _drift_facts(report: DriftReport | None) -> dict[str, str | Text]:
+    """What the audits found; nothing where none was ever drawn."""
+    if report is None or not (report.audits or report.queued_audits):
+        return {}
+    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(report.audits.items()))
+    rows: dict[str, str | Text] = {
+        "drift audits": f"{outcomes or 'none yet'}, {report.queued_audits} waiting, "
+        f"{report.audit_steps} steps; accepted is {report.max_drift:g}",
+    }
+    if report.quarantined_donors:
+        rows["quarantined"] = Text(f"{report.quarantined_donors} donors", style="yellow")
+    for tier in report.tiers:
+        rows[f"  {tier.tier}"] = _tier_text(tier)
+    return rows
+
+
+def _tier_text(tier: DriftTier) -> Text:
+    text = Text("closed" if tier.closed else "open", style="red" if tier.closed else "green")
+    mean = "" if tier.mean is None else f", drift {tier.mean:.3f}"
+    bound = "" if tier.bound is None else f", at most {tier.bound:.3f} (95 %)"
+    return text.append(f", {tier.audits} audits{mean}{bound}", style="default")
 
 
 def _joined_text(count: int) -> str:

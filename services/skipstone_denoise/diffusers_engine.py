@@ -18,6 +18,7 @@ from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.denoise_run import DenoiseRun, SharedModel
 from skipstone_denoise.engine import never_cancelled
 from skipstone_denoise.fingerprint import fingerprint_model
+from skipstone_denoise.latent_comparison import LatentComparison
 from skipstone_denoise.latent_store import LatentStores
 from skipstone_denoise.model_inspection import inspect_model
 from skipstone_denoise.pipeline_probe import PipelineProbe, PlaceholderEncoder
@@ -38,7 +39,7 @@ from skipstone_shared.denoise_runs import (
 )
 from skipstone_shared.errors import Cancelled, Unavailable
 from skipstone_shared.generation import GenerationParams
-from skipstone_shared.latents import checked_namespace
+from skipstone_shared.latents import LatentRef, checked_namespace
 
 _POLL_S = 0.1
 _MIB = 1 << 20
@@ -101,6 +102,7 @@ class DiffusersEngine:
             max_writes=_WRITES_PER_RUN * settings.max_concurrent_requests,
             queue_size=settings.snapshot_queue_size,
         )
+        self._comparison = LatentComparison(stores)
         self._counters = RunCounters()
         self._closing = threading.Event()
 
@@ -165,6 +167,10 @@ class DiffusersEngine:
             given_up.set()
             if future.cancel():
                 self._counters.cancelled()
+
+    def compare_latents(self, first: LatentRef, second: LatentRef, namespace: str = "") -> float:
+        """How far apart two stored latents are."""
+        return self._comparison.distance(checked_namespace(namespace), first, second)
 
     def get_stats(self) -> DenoiseStats:
         """Counts since the start."""

@@ -13,6 +13,7 @@ from skipstone_shared.denoise_runs import (
     GenerationPlan,
 )
 from skipstone_shared.generation import GenerationParams
+from skipstone_shared.latents import LatentRef
 
 
 def never_cancelled() -> bool:
@@ -65,6 +66,19 @@ class DenoiseEngine(Protocol):
             QueueFull: too many requests are waiting.
             Cancelled: the caller went away.
             Unavailable: the engine is closed.
+        """
+        ...
+
+    def compare_latents(self, first: LatentRef, second: LatentRef, namespace: str = "") -> float:
+        """How far apart two stored latents are: 0 for equal ones, about 1 for unrelated ones.
+
+        Reads both from their stores; runs no model and takes no place among the runs.
+
+        Raises:
+            LatentNotFound: a store does not have one of them.
+            FingerprintMismatch: a store holds another one than named, or their shapes differ.
+            DataCorrupt: the bytes of one are damaged.
+            Unavailable: a store cannot be reached.
         """
         ...
 

@@ -21,6 +21,7 @@ from skipstone_shared.denoise_run_messages import (
 from skipstone_shared.errors import Cancelled
 from skipstone_shared.generation_messages import params_from_message
 from skipstone_shared.grpc_server import Mounted
+from skipstone_shared.latent_messages import ref_from_message
 from skipstone_shared.latents import checked_namespace
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Denoise"].full_name
@@ -76,6 +77,15 @@ class DenoiseServicer(pb_grpc.DenoiseServicer):
             raise Cancelled("the caller went away")
         for event in self._engine.run(request_from_message(request), gone.is_set):
             yield from event_to_messages(event)
+
+    def CompareLatents(  # noqa: N802
+        self, request: pb.CompareLatentsRequest, context: grpc.ServicerContext
+    ) -> pb.CompareLatentsResponse:
+        """Tells how far apart two stored latents are."""
+        first = ref_from_message(request.first)
+        second = ref_from_message(request.second)
+        distance = self._engine.compare_latents(first, second, request.namespace)
+        return pb.CompareLatentsResponse(distance=distance)
 
     def GetStats(  # noqa: N802
         self, request: pb.GetStatsRequest, context: grpc.ServicerContext

@@ -13,6 +13,7 @@ from skipstone_shared.denoise_runs import (
     DenoiseCapabilities,
     DenoiseEvent,
     DenoiseRequest,
+    DenoiseStats,
     GenerationPlan,
 )
 from skipstone_shared.embeddings import Embedding
@@ -27,6 +28,7 @@ from skipstone_shared.index_entries import (
     Vector,
     VectorEntry,
 )
+from skipstone_shared.latents import LatentRef
 from skipstone_shared.stored_entries import (
     EvictionEvent,
     StoredEntry,
@@ -149,6 +151,16 @@ class Denoiser(Protocol):
 
         Raises `FailedPrecondition` before the first event when the plan is out of date.
         """
+        ...
+
+    async def compare_latents(
+        self, first: LatentRef, second: LatentRef, namespace: str = ""
+    ) -> float:
+        """How far apart two stored latents are: 0 for equal, about 1 for unrelated ones."""
+        ...
+
+    async def get_stats(self) -> DenoiseStats:
+        """Counts of the executor, of all who use it."""
         ...
 
     async def get_capabilities(self) -> DenoiseCapabilities:

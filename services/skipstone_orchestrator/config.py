@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from skipstone_orchestrator.audits import AuditSettings
 from skipstone_orchestrator.cache_options import MAX_TOP_K, CacheDefaults
 from skipstone_orchestrator.deadlines import LookupLimits
+from skipstone_orchestrator.drift_guard import DriftLimits
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.orchestration import CacheMode, ReuseKind
@@ -75,6 +77,26 @@ class OrchestratorSettings(ServiceSettings):
 
     key_levels: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6, 0.5)
     """Noise levels whose snapshots are stored when donors are used by trajectory."""
+
+    max_drift: float = Field(default=1.0, ge=0.0)
+    """Largest drift that is accepted: 0 is the full run itself, 1 a picture that has nothing in
+    common with it. A tier whose audits have an upper confidence bound above this closes."""
+
+    drift_audit_share: float = Field(default=0.01, ge=0.0, le=1.0)
+    """Share of the hits that is run again in full while the executor is idle, to measure drift; 0
+    measures none."""
+
+    drift_min_audits: int = Field(default=8, ge=1)
+    """Audits of a tier before drift may close it, or open it again."""
+
+    drift_window: int = Field(default=64, ge=1)
+    """Latest audits of a tier that count. At least drift_min_audits."""
+
+    drift_audit_queue_size: int = Field(default=16, ge=1)
+    """Audits that may wait for an idle executor; more are dropped and counted."""
+
+    drift_audit_poll_s: float = Field(default=1.0, gt=0.0)
+    """Seconds between two looks at whether the executor is idle, or has become busy."""
 
     store_prompts: bool = True
     """Whether the index keeps the prompt of an entry, or only its hash."""
@@ -181,6 +203,26 @@ class OrchestratorSettings(ServiceSettings):
     def cache_defaults(self) -> CacheDefaults:
         """What holds for requests that do not say."""
         return CacheDefaults(self.default_mode, self.top_k, self.donor_choices, self.donor_margin)
+
+    def drift_limits(self) -> DriftLimits:
+        """What the drift guard asks of a tier."""
+        return DriftLimits(self.max_drift, self.drift_min_audits, self.drift_window)
+
+    def audit_settings(self) -> AuditSettings:
+        """How audits are made."""
+        return AuditSettings(
+            share=self.drift_audit_share,
+            queue_size=self.drift_audit_queue_size,
+            poll_s=self.drift_audit_poll_s,
+            timeout_s=self.call_timeout_s,
+            lease_s=self.lease_s,
+        )
+
+    @model_validator(mode="after")
+    def _enough_window(self) -> Self:
+        if self.drift_window < self.drift_min_audits:
+            raise ValueError("drift_window must be at least drift_min_audits")
+        return self
 
     def policy(self) -> ReusePolicy:
         """The reuse policy these settings make."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from skipstone_orchestrator.cache_options import CacheUse
+from skipstone_orchestrator.drift_guard import ReuseTier
 from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.latents import LatentRef
@@ -49,6 +50,16 @@ class Query:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ClosedReuse:
+    """A reuse that is not done because its tier is closed; it is only good for an audit."""
+
+    tier: ReuseTier
+    donor: LatentRef
+    skip_steps: int
+    kind: ReuseKind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
     """What the lookup found.
 
@@ -66,6 +77,8 @@ class Decision:
         candidates: All that were considered, best first.
         replaces: Whether an entry of this very request may be stored that was not used.
         choices: Among how many candidates the donor was drawn; 0 when there is none.
+        reuse_tier: Tier the donor is used in.
+        closed_reuse: What the best candidate would have got if drift had closed no tier.
     """
 
     tier: HitTier
@@ -81,6 +94,8 @@ class Decision:
     candidates: tuple[Candidate, ...] = ()
     replaces: bool = False
     choices: int = 0
+    reuse_tier: ReuseTier | None = None
+    closed_reuse: ClosedReuse | None = None
 
 
 def miss(

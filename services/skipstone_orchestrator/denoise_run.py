@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from skipstone_orchestrator.audit_jobs import RESUME_KINDS, audit_jobs
+from skipstone_orchestrator.audits import AuditJob
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.compatibility import exact_entry_id, resumed_entry_id
 from skipstone_orchestrator.decision import Decision, Query
@@ -18,7 +20,6 @@ from skipstone_shared.denoise_runs import (
     DenoiseStarted,
     GenerationPlan,
     ResumeFrom,
-    ResumeKind,
     SnapshotPlan,
     SnapshotWritten,
 )
@@ -29,16 +30,10 @@ from skipstone_shared.orchestration import (
     GenerateStarted,
     HitTier,
     Provenance,
-    ReuseKind,
 )
 
 RESUME_REFUSED = "RESUME_REFUSED"
 
-_RESUME_KINDS = {
-    ReuseKind.TRAJECTORY: ResumeKind.TRAJECTORY,
-    ReuseKind.RENOISE: ResumeKind.RENOISE,
-    None: ResumeKind.DECODE,
-}
 _DATA_REASONS = ("LATENT_", "NOT_FINITE", "SPEC_MISMATCH")
 _STORE_REASONS = (*_DATA_REASONS, "STORE_")
 
@@ -143,7 +138,13 @@ class DenoiseRun:
             compatibility_key=query.compatibility_key,
             snapshot_failures={f.step_index: f.reason for f in self._finished.snapshot_failures},
             donor_choices=decision.choices if reused else 0,
+            reuse_tier=decision.reuse_tier.name if reused and decision.reuse_tier else "",
         )
+
+    def audit_jobs(self) -> list[AuditJob]:
+        """What of the run may be audited; after `events` has ended."""
+        assert self._finished is not None, "the run is not finished"
+        return audit_jobs(self._query, self._plan, self._decision, self._finished)
 
     @property
     def _refused(self) -> bool:
@@ -167,7 +168,7 @@ class DenoiseRun:
         decision = self._decision
         resume = None
         if decision.donor is not None:
-            kind = _RESUME_KINDS[decision.kind]
+            kind = RESUME_KINDS[decision.kind]
             resume = ResumeFrom(decision.donor, decision.skip_steps, kind)
         return DenoiseRequest(
             self._query.namespace,

@@ -14,9 +14,16 @@ from skipstone_orchestrator.decision import (
     LOOKUP_FAILED,
     NO_CANDIDATE,
     STALE_DONOR,
+    ClosedReuse,
     Decision,
     Query,
     miss,
+)
+from skipstone_orchestrator.drift_guard import (
+    QUARANTINED,
+    TIER_CLOSED,
+    DriftGuard,
+    ReuseTier,
 )
 from skipstone_orchestrator.entry_reader import EntryReader, find_snapshot
 from skipstone_orchestrator.gate import Gate
@@ -44,6 +51,7 @@ class DonorSearch:
         limits: LookupLimits,
         repair: Callable[[str, str], None],
         draw_index: Callable[[int], int],
+        drift: DriftGuard,
     ) -> None:
         """Creates the search.
 
@@ -56,6 +64,7 @@ class DonorSearch:
             limits: Deadlines.
             repair: Takes namespace and id of an entry whose latents are gone; must not wait.
             draw_index: Gives one of 0 to n - 1 by lot.
+            drift: Knows which tiers are closed and which donors are set aside.
         """
         self._index = index
         self._index_guard = index_guard
@@ -65,6 +74,7 @@ class DonorSearch:
         self._limits = limits
         self._repair = repair
         self._draw_index = draw_index
+        self._drift = drift
 
     async def find(
         self, query: Query, embedding: Embedding, journal: Journal, budget: Budget
@@ -124,10 +134,8 @@ class DonorSearch:
         self, query: Query, ranked: Sequence[_Ranked], journal: Journal, budget: Budget
     ) -> Decision:
         """Tries every candidate in order before it declares a miss."""
-        verdicts = [
-            judge(self._policy, query.schedule, _donor(query, hit, score), query.use.limits)
-            for hit, score in ranked
-        ]
+        verdicts = [self._judge(query, hit, score) for hit, score in ranked]
+        closed = self._closed_reuse(query, ranked, verdicts)
         drawn = self._drawn_first(query, ranked, verdicts)
         taken: Decision | None = None
         for place in drawn.order:
@@ -152,7 +160,41 @@ class DonorSearch:
         if taken is None:
             best = tried[0]
             taken = miss(best.reason, similarity=best.similarity, score=best.rerank_score)
-        return dataclasses.replace(taken, candidates=tried)
+        return dataclasses.replace(taken, candidates=tried, closed_reuse=closed)
+
+    def _judge(self, query: Query, hit: SearchHit, score: float | None) -> Verdict:
+        """What the policy says with the tiers that drift has left open."""
+        if self._drift.is_quarantined(query.namespace, hit.entry.entry_id):
+            return Verdict(QUARANTINED)
+        opened = self._drift.opened(self._policy)
+        verdict = self._verdict(opened, query, hit, score)
+        if verdict.taken or opened is self._policy:
+            return verdict
+        asked = self._verdict(self._policy, query, hit, score)
+        return Verdict(TIER_CLOSED, tier=asked.tier) if asked.taken else verdict
+
+    def _verdict(
+        self, policy: ReusePolicy, query: Query, hit: SearchHit, score: float | None
+    ) -> Verdict:
+        return judge(policy, query.schedule, _donor(query, hit, score), query.use.limits)
+
+    def _closed_reuse(
+        self, query: Query, ranked: Sequence[_Ranked], verdicts: Sequence[Verdict]
+    ) -> ClosedReuse | None:
+        """What the best candidate would get if no tier were closed; None when that is the same."""
+        if self._drift.opened(self._policy) is self._policy:
+            return None
+        for (hit, score), verdict in zip(ranked, verdicts, strict=True):
+            asked = self._verdict(self._policy, query, hit, score)
+            tier = ReuseTier.of(asked)
+            if verdict.reason == QUARANTINED or not asked.taken or tier is None:
+                continue
+            if tier == ReuseTier.of(verdict) or asked.kind is None:
+                return None
+            step = _resume_step(query, asked)
+            donor = next((ref for ref in hit.entry.snapshots if ref.step_index == step), None)
+            return None if donor is None else ClosedReuse(tier, donor, asked.skip_steps, asked.kind)
+        return None
 
     def _drawn_first(
         self, query: Query, ranked: Sequence[_Ranked], verdicts: Sequence[Verdict]
@@ -184,8 +226,7 @@ class DonorSearch:
             if not query.explains:
                 self._repair(query.namespace, entry.entry_id)
             return None
-        renoise = verdict.kind is ReuseKind.RENOISE
-        step = query.schedule.num_inference_steps if renoise else verdict.skip_steps
+        step = _resume_step(query, verdict)
         found = find_snapshot(stored, step)
         if found is None or not stored.committed:
             return None
@@ -211,6 +252,12 @@ class _Order:
 def _ranked(hits: Sequence[SearchHit], scores: Sequence[float | None]) -> list[_Ranked]:
     """Hits with their scores, best first; the search's own order among equals."""
     return sorted(zip(hits, scores, strict=True), key=lambda pair: -_rank(pair))
+
+
+def _resume_step(query: Query, verdict: Verdict) -> int:
+    """The step whose snapshot a verdict wants: N, the clean latent, when donors are renoised."""
+    renoise = verdict.kind is ReuseKind.RENOISE
+    return query.schedule.num_inference_steps if renoise else verdict.skip_steps
 
 
 def _rank(candidate: _Ranked) -> float:
@@ -248,6 +295,7 @@ def _approximate_hit(
         similarity=hit.similarity,
         score=score,
         choices=choices,
+        reuse_tier=ReuseTier.of(verdict),
     )
 
 

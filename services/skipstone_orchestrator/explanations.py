@@ -8,6 +8,7 @@ from types import MappingProxyType
 from skipstone_orchestrator import decision as made
 from skipstone_orchestrator import reuse_policy as judged
 from skipstone_orchestrator.decision import Decision, Query
+from skipstone_orchestrator.drift_guard import QUARANTINED, TIER_CLOSED
 from skipstone_orchestrator.reuse_policy import ReusePolicy, kinds_in_order
 from skipstone_shared.orchestration import Candidate
 
@@ -112,6 +113,15 @@ def _stale_donor(policy: ReusePolicy, query: Query, candidate: Candidate) -> str
     return "latent_kv does not have its latents as the index describes them"
 
 
+def _tier_closed(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    name, score = _score(candidate)
+    return f"every tier that {name} {score:.3f} has earned is closed: audits found too much drift"
+
+
+def _quarantined(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    return "set aside: an audit found that its reuse drifts too far"
+
+
 _CANDIDATES: Mapping[str, _Explain] = MappingProxyType(
     {
         judged.DONOR_RESUMED: _taken,
@@ -124,6 +134,8 @@ _CANDIDATES: Mapping[str, _Explain] = MappingProxyType(
         judged.NO_SNAPSHOT: _no_snapshot,
         judged.SEED_IGNORED: _seed_ignored,
         made.STALE_DONOR: _stale_donor,
+        TIER_CLOSED: _tier_closed,
+        QUARANTINED: _quarantined,
     }
 )
 

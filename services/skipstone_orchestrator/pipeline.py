@@ -11,6 +11,8 @@ import functools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from skipstone_orchestrator.activity import Activity
+from skipstone_orchestrator.audits import DriftAudits
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.cache_options import (
@@ -90,6 +92,8 @@ class GenerationPipeline:
         saver: Saver,
         store_guard: Guard,
         counts: ServedCounts,
+        audits: DriftAudits,
+        activity: Activity,
         policy: ReusePolicy,
         settings: PipelineSettings,
         clock: Clock,
@@ -104,6 +108,8 @@ class GenerationPipeline:
             saver: Keeps what runs wrote.
             store_guard: Guard of latent_kv.
             counts: Where requests are counted.
+            audits: Told of runs that may be audited.
+            activity: Told of requests under way.
             policy: Reuse policy.
             settings: The rest.
             clock: Seconds.
@@ -115,6 +121,8 @@ class GenerationPipeline:
         self._saver = saver
         self._store_guard = store_guard
         self._counts = counts
+        self._audits = audits
+        self._activity = activity
         self._policy = policy
         self._settings = settings
         self._clock = clock
@@ -135,9 +143,10 @@ class GenerationPipeline:
         use = resolve_options(call.options, self._settings.defaults)
         journal = Journal(self._clock)
         try:
-            async with aclosing(self._attempts(call, namespace, use, journal)) as events:
-                async for event in events:
-                    yield event
+            with self._activity.request():
+                async with aclosing(self._attempts(call, namespace, use, journal)) as events:
+                    async for event in events:
+                        yield event
         except _PASSED_ON:
             raise
         except Cancelled as error:
@@ -207,6 +216,8 @@ class GenerationPipeline:
                 async with aclosing(run.events()) as events:
                     async for event in events:
                         await emit(event)
+                for job in run.audit_jobs():
+                    self._audits.consider(job)
                 return run.provenance(request_id)
         finally:
             self._counts.count_fallbacks(journal.fallbacks[told:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+from skipstone_orchestrator.audits import DriftAudits
 from skipstone_orchestrator.backends import EntryIndex, LatentEntries
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.guard import Guard
@@ -35,6 +36,7 @@ class Replica:
         policy: ReusePolicy,
         default_mode: CacheMode,
         counts: ServedCounts,
+        audits: DriftAudits,
         saver: Saver,
         planner: Planner,
         index: EntryIndex,
@@ -50,6 +52,7 @@ class Replica:
             policy: Reuse policy in force.
             default_mode: Cache mode of requests that give none.
             counts: What was served.
+            audits: What was audited.
             saver: Knows what waits.
             planner: Knows the model.
             index: Counts entries.
@@ -62,6 +65,7 @@ class Replica:
         self._policy = policy
         self._default_mode = default_mode
         self._counts = counts
+        self._audits = audits
         self._saver = saver
         self._planner = planner
         self._index = index
@@ -87,7 +91,9 @@ class Replica:
             self._entry_count(namespace), self._latent_bytes(namespace)
         )
         counted = self._counts.with_states(self.service_states(), self._saver.waiting_saves)
-        return dataclasses.replace(counted, entry_count=entries, latent_bytes=size)
+        return dataclasses.replace(
+            counted, entry_count=entries, latent_bytes=size, drift=self._audits.report()
+        )
 
     async def capabilities(self) -> OrchestratorCapabilities:
         """Policy and limits, and the model when the executor can be reached."""

@@ -9,11 +9,14 @@ from typing import Protocol
 
 from prometheus_client.registry import Collector
 
+from skipstone_orchestrator.activity import Activity
+from skipstone_orchestrator.audits import DriftAudits
 from skipstone_orchestrator.backends import Denoiser, Embedder, EntryIndex, LatentEntries
 from skipstone_orchestrator.breaker import CircuitBreaker, Clock, Monitor
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.donor_search import DonorSearch
+from skipstone_orchestrator.drift_guard import DriftGuard
 from skipstone_orchestrator.entries import Entries
 from skipstone_orchestrator.entry_reader import EntryReader
 from skipstone_orchestrator.explainer import Explainer
@@ -93,6 +96,7 @@ class Orchestrator:
         self._tasks: list[asyncio.Task[None]] = []
         self._policy = settings.policy()
         self._counts = ServedCounts()
+        self._activity = Activity()
         self._guards = self._make_guards()
         self._denoise_guard = self._make_denoise_guard()
         self._writer = self._make_writer()
@@ -109,6 +113,8 @@ class Orchestrator:
             timeout_s=settings.plan_timeout_s,
             capacity=settings.plan_cache_size,
         )
+        self._drift = DriftGuard(settings.drift_limits())
+        self._audits = self._make_audits(draw_index)
         self._lookup = self._make_lookup(gate, draw_index)
         self.pipeline = self._make_pipeline(draw_seed)
         self.explainer = self._make_explainer(draw_seed)
@@ -122,11 +128,17 @@ class Orchestrator:
     def collectors(self) -> list[Collector]:
         """The Prometheus metrics of the replica."""
         breakers = BreakerCollector(self.replica.service_states)
-        return [*self._counts.collectors(), breakers, *self._upkeep.collectors()]
+        return [
+            *self._counts.collectors(),
+            breakers,
+            *self._audits.counts.collectors(),
+            *self._upkeep.collectors(),
+        ]
 
     def start(self) -> None:
         """Starts saving and watching; inside the event loop. A service that is down is no error."""
         self._spawn(self.saver.run())
+        self._spawn(self._audits.run())
         guards = self._guards
         for guard in (guards.embedding, guards.index, guards.store, self._denoise_guard):
             self._spawn(guard.watch())
@@ -185,6 +197,19 @@ class Orchestrator:
             ),
         )
 
+    def _make_audits(self, draw_index: Callable[[int], int]) -> DriftAudits:
+        backends = self._backends
+        return DriftAudits(
+            denoiser=backends.denoiser,
+            index=backends.index,
+            store=backends.store,
+            guards=self._guards,
+            guard=self._drift,
+            activity=self._activity,
+            settings=self._settings.audit_settings(),
+            draw_index=draw_index,
+        )
+
     def _make_lookup(self, gate: Gate, draw_index: Callable[[int], int]) -> Lookup:
         backends, guards = self._backends, self._guards
         limits = self._settings.lookup_limits()
@@ -198,6 +223,7 @@ class Orchestrator:
             limits=limits,
             repair=self.saver.repair,
             draw_index=draw_index,
+            drift=self._drift,
         )
         return Lookup(
             embedder=backends.embedder,
@@ -218,6 +244,8 @@ class Orchestrator:
             saver=self.saver,
             store_guard=self._guards.store,
             counts=self._counts,
+            audits=self._audits,
+            activity=self._activity,
             policy=self._policy,
             settings=PipelineSettings(settings.cache_defaults(), settings.lease_s),
             clock=self._clock,
@@ -254,6 +282,7 @@ class Orchestrator:
             policy=self._policy,
             default_mode=self._settings.default_mode,
             counts=self._counts,
+            audits=self._audits,
             saver=self.saver,
             planner=self._planner,
             index=self._backends.index,

@@ -111,6 +111,7 @@ class Provenance:
     snapshot_failures: Mapping[int, str] = dataclasses.field(default_factory=dict)
     joined_request_id: str = ""
     donor_choices: int = 0
+    reuse_tier: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -227,6 +228,29 @@ class BlockCacheCounts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DriftTier:
+    """One audited tier; ``mean`` and ``bound`` are None until enough is measured."""
+
+    tier: str
+    audits: int
+    closed: bool
+    mean: float | None = None
+    bound: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DriftReport:
+    """What the drift guard of a replica has measured and done since its start."""
+
+    max_drift: float
+    tiers: tuple[DriftTier, ...] = ()
+    audits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    audit_steps: int = 0
+    queued_audits: int = 0
+    quarantined_donors: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ServiceState:
     """One service behind the orchestrator."""
 
@@ -252,6 +276,7 @@ class OrchestratorStats:
     latent_bytes: int = -1
     joined_requests: int = 0
     block_cache: BlockCacheCounts | None = None
+    drift: DriftReport | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Decisions, entries, counts and capabilities; requests and events are in ``orches
 from __future__ import annotations
 
 from skipstone.orchestrator.v1 import orchestrator_pb2
+from skipstone_shared.drift_messages import drift_report_from_message, drift_report_to_message
 from skipstone_shared.enum_messages import required_enum
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
 from skipstone_shared.orchestration import (
@@ -191,6 +192,7 @@ def orchestrator_stats_to_message(stats: OrchestratorStats) -> orchestrator_pb2.
         latent_bytes=stats.latent_bytes,
         joined_requests=stats.joined_requests,
         block_cache=_block_cache_to_message(stats.block_cache) if stats.block_cache else None,
+        drift=drift_report_to_message(stats.drift) if stats.drift is not None else None,
     )
 
 
@@ -227,6 +229,7 @@ def orchestrator_stats_from_message(
             if message.HasField("block_cache")
             else None
         ),
+        drift=drift_report_from_message(message.drift) if message.HasField("drift") else None,
     )
 
 

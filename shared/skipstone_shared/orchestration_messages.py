@@ -272,6 +272,7 @@ def provenance_to_message(provenance: Provenance) -> orchestrator_pb2.Provenance
         snapshot_failures=provenance.snapshot_failures,
         joined_request_id=provenance.joined_request_id,
         donor_choices=provenance.donor_choices,
+        reuse_tier=provenance.reuse_tier,
     )
 
 
@@ -312,4 +313,5 @@ def provenance_from_message(message: orchestrator_pb2.Provenance) -> Provenance:
         snapshot_failures=dict(message.snapshot_failures),
         joined_request_id=message.joined_request_id,
         donor_choices=message.donor_choices,
+        reuse_tier=message.reuse_tier,
     )

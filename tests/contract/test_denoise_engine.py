@@ -50,6 +50,8 @@ class Engine(Protocol):
 
     def run(self, request: DenoiseRequest) -> Generator[DenoiseEvent, None, None]: ...
 
+    def compare_latents(self, first: LatentRef, second: LatentRef) -> float: ...
+
     def get_stats(self) -> DenoiseStats: ...
 
 
@@ -147,6 +149,32 @@ def test_a_donor_that_is_gone_is_told_and_the_run_starts_from_noise(engine: Engi
     assert isinstance(events[0], DenoiseStarted)
     assert (events[0].skip_steps, events[0].refusal_reason) == (0, "LATENT_NOT_FOUND")
     assert picture(events) == picture(run(engine))
+
+
+def test_stored_latents_are_compared_by_reference(engine: Engine) -> None:
+    """The orchestrator measures drift so, without touching latent bytes."""
+    seeds = (7, 8)
+    one, other = (
+        finished(
+            run(
+                engine,
+                dataclasses.replace(PARAMS, seed=seed),
+                snapshots=SnapshotPlan(f"compare-{seed}"),
+                wants_artifact=False,
+            )
+        ).snapshots[-1]
+        for seed in seeds
+    )
+    assert engine.compare_latents(one, one) == 0.0
+    apart = engine.compare_latents(one, other)
+    assert apart == engine.compare_latents(other, one)
+    assert 0.3 < apart < 2.0, "two seeds of a prompt are about 1 apart"
+    gone = dataclasses.replace(one, entry_id="compare-gone")
+    with pytest.raises(errors.NotFound):
+        engine.compare_latents(one, gone)
+    overwritten = dataclasses.replace(one, xxh3_64=other.xxh3_64)
+    with pytest.raises(errors.FailedPrecondition):
+        engine.compare_latents(overwritten, other)
 
 
 def test_a_run_without_output_has_no_picture(engine: Engine) -> None:

@@ -89,6 +89,42 @@ async def test_events_arrive_in_order_and_one_by_one() -> None:
 
 
 @in_loop
+async def test_an_explanation_tells_what_the_generation_then_gets() -> None:
+    async with served() as (site, client):
+        await client.generate(GenerationParams(PROMPT, seed=1))
+        await site.settle()
+        params = GenerationParams(NEAR, seed=2)
+        told = await client.explain(params)
+        done = (await client.generate(params)).provenance
+        assert (told.decision.tier, told.decision.reason) == (done.tier, done.reason)
+        assert told.decision.compatibility_key == done.compatibility_key
+        assert (told.decision.skip_steps, told.start_sigma) == (done.skip_steps, done.start_sigma)
+        assert told.decision.candidates[0].explanation
+        assert (told.params.seed, told.params.num_inference_steps) == (2, 10)
+        with pytest.raises(InvalidArgument) as caught:
+            await client.explain(params, CacheOptions(top_k=101))
+        assert caught.value.field == "cache.top_k"
+
+
+@in_loop
+async def test_equal_generations_at_once_share_a_run_and_its_deadline_is_each_callers_own() -> None:
+    async with served() as (site, client):
+        site.executor.gate = asyncio.Event()
+        params = GenerationParams(PROMPT, seed=1)
+        hasty = asyncio.create_task(client.generate(params, timeout_s=0.5))
+        while not site.executor.requests:
+            await asyncio.sleep(0.001)
+        patient = asyncio.create_task(client.generate(params, timeout_s=60.0))
+        with pytest.raises(DeadlineExceeded):
+            await hasty
+        site.executor.gate.set()
+        result = await patient
+        assert result.artifact.data == f"{PROMPT}|1".encode()
+        assert len(site.executor.requests) == 1
+        assert site.executor.stopped_at is None
+
+
+@in_loop
 async def test_fallbacks_and_snapshot_failures_cross_the_wire() -> None:
     async with served() as (site, client):
         site.embedder.trouble["embed_text"] = Unavailable("connection refused")

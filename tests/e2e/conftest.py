@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.processes import Cluster
+from tests.e2e.processes import PATIENT, Cluster
 from tests.e2e.tiny_model import write_tiny_model
 
-# Deadlines of a lookup are made for idle machines; where a test is not about them they must not
-# turn a hit into a fallback.
-_PATIENT = (
-    *("--embedding-timeout-s", "10", "--index-timeout-s", "10", "--latent-kv-timeout-s", "10"),
-    *("--gate-timeout-s", "10", "--lookup-timeout-s", "20"),
-)
+# Audits are drawn by lot and would add steps that a test counts.
+_NO_AUDITS = ("--drift-audit-share", "0")
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +25,7 @@ def _shared_cluster(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    with Cluster(folder, tiny_model, {"orchestrator": _PATIENT}) as cluster:
+    with Cluster(folder, tiny_model, {"orchestrator": (*PATIENT, *_NO_AUDITS)}) as cluster:
         yield cluster
 
 

@@ -30,6 +30,13 @@ START_TIMEOUT_S = 90.0
 """A torch process on a busy machine takes long to import."""
 
 WAIT_TIMEOUT_S = 20.0
+PATIENT = (
+    *("--embedding-timeout-s", "10", "--index-timeout-s", "10", "--latent-kv-timeout-s", "10"),
+    *("--gate-timeout-s", "10", "--lookup-timeout-s", "20"),
+)
+"""Flags of an orchestrator. Deadlines of a lookup are made for idle machines; where a test is not
+about them they must not turn a hit into a fallback."""
+
 SERVICES = ("embedding", "vector_index", "latent_kv", "denoise", "orchestrator")
 
 

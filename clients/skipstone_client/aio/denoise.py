@@ -25,6 +25,8 @@ from skipstone_shared.denoise_runs import (
 )
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.generation_messages import params_to_message
+from skipstone_shared.latent_messages import ref_to_message
+from skipstone_shared.latents import LatentRef
 from skipstone_shared.optional_fields import new_message
 
 if TYPE_CHECKING:
@@ -86,6 +88,30 @@ class AsyncDenoiseClient(AsyncClient["DenoiseAsyncStub"]):
         limit = self._run_timeout_s if timeout_s is None else timeout_s
         stream = self._stream(self._stub.RunDenoise, request_to_message(request), limit)
         return _events(stream)
+
+    async def compare_latents(
+        self,
+        first: LatentRef,
+        second: LatentRef,
+        namespace: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> float:
+        """How far apart two stored latents are: 0 for equal ones, about 1 for unrelated ones.
+
+        Raises:
+            LatentNotFound: a store does not have one of them.
+            FingerprintMismatch: a store holds another one than named, or their shapes differ.
+            DataCorrupt: the bytes of one are damaged.
+            Unavailable: a store cannot be reached.
+        """
+        request = new_message(
+            pb.CompareLatentsRequest,
+            namespace=namespace,
+            first=ref_to_message(first),
+            second=ref_to_message(second),
+        )
+        return (await self._call(self._stub.CompareLatents, request, timeout_s)).distance
 
     async def get_stats(self, *, timeout_s: float | None = None) -> DenoiseStats:
         """Counts since the start of the executor."""

@@ -12,6 +12,7 @@ from skipstone_shared import (
     artifact_messages,
     denoise_run_messages,
     embedding_messages,
+    explanation_messages,
     index_entry_messages,
     orchestration_answer_messages,
     orchestration_messages,
@@ -66,12 +67,16 @@ from skipstone_shared.latents import (
     TensorSpec,
 )
 from skipstone_shared.orchestration import (
+    BlockCacheCounts,
     BreakerState,
     CacheMode,
     CacheOptions,
     Candidate,
+    DriftReport,
+    DriftTier,
     Entry,
     EntryPage,
+    Explanation,
     Fallback,
     GenerateAccepted,
     GenerateFinished,
@@ -143,6 +148,9 @@ PROVENANCE = Provenance(
     saved_entry_id="e-2",
     compatibility_key=KEY,
     snapshot_failures={4: "QUOTA_EXCEEDED"},
+    joined_request_id="r-0",
+    donor_choices=3,
+    reuse_tier="renoise 0.60",
 )
 ENTRY = Entry("e-1", "a red circle", 7, KEY, (REF,), 1, 1_700_000_000.5)
 INDEX_ENTRY = IndexEntry("e-1", "a red circle", 7, (REF,), 1, 1_700_000_000.5, "mini", {"a": "b"})
@@ -254,7 +262,9 @@ def orchestration_cases():
     m, answers = orchestration_messages, orchestration_answer_messages
     yield CacheOptions(), m.cache_options_to_message, m.cache_options_from_message
     # Zero and false must stay apart from unset.
-    zeros = CacheOptions(CacheMode.OFF, False, False, 0.0, 0, (1, 2), 0, True, ReuseKind.TRAJECTORY)
+    zeros = CacheOptions(
+        CacheMode.OFF, False, False, 0.0, 0, (1, 2), 0, True, ReuseKind.TRAJECTORY, 0, 0.0
+    )
     yield zeros, m.cache_options_to_message, m.cache_options_from_message
     yield PROVENANCE, m.provenance_to_message, m.provenance_from_message
     miss = Provenance("r", HitTier.MISS, "NO_CANDIDATE", 10, 10, 0, CacheMode.READ_WRITE, "1")
@@ -273,11 +283,26 @@ def orchestration_cases():
         reuse_kind=ReuseKind.RENOISE,
         similarity=0.5,
         rerank_score=0.0,
-        candidates=(Candidate(ENTRY, 0.5, 4, "TAKEN", 0.25), Candidate(ENTRY, 0.4, 0, "LOW")),
+        candidates=(
+            Candidate(ENTRY, 0.5, 4, "TAKEN", 0.25, "it is near"),
+            Candidate(ENTRY, 0.4, 0, "LOW"),
+        ),
         fallbacks=(FALLBACK,),
         key_steps=(4, 8),
     )
     yield decision, answers.decision_to_message, answers.decision_from_message
+    explained = Explanation(
+        params=GenerationParams("a red circle", num_inference_steps=10),
+        decision=decision,
+        explanation="skips 4 of 10 steps",
+        num_inference_steps=10,
+        cache_mode=CacheMode.READ_WRITE,
+        start_sigma=0.0,
+        stage_times_s={"lookup": 0.5},
+        embedding_model_id="mini",
+    )
+    e = explanation_messages
+    yield explained, e.explanation_to_message, e.explanation_from_message
     missed = LookupDecision(HitTier.MISS, "NO_CANDIDATE", "1", KEY, "e-9")
     yield missed, answers.decision_to_message, answers.decision_from_message
     stats = OrchestratorStats(
@@ -291,8 +316,19 @@ def orchestration_cases():
         tuple(ServiceState("denoise", "host:1", state, "") for state in BreakerState),
         9,
         10,
+        joined_requests=11,
+        block_cache=BlockCacheCounts(1, 2, 3, 4),
+        drift=DriftReport(
+            0.5,
+            (DriftTier("renoise 0.60", 9, True, 0.0, 0.0), DriftTier("renoise 0.90", 0, False)),
+            {"measured": 9, "dropped": 1},
+            90,
+            2,
+            3,
+        ),
     )
-    yield stats, answers.orchestrator_stats_to_message, answers.orchestrator_stats_from_message
+    for told in (stats, OrchestratorStats()):
+        yield told, answers.orchestrator_stats_to_message, answers.orchestrator_stats_from_message
     capabilities = OrchestratorCapabilities("0.1", "1", CacheMode.WRITE_ONLY, 1, "m", 2, 3)
     yield (
         capabilities,

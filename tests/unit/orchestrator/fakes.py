@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from skipstone_shared.denoise_runs import (
     DenoiseFinished,
     DenoiseRequest,
     DenoiseStarted,
+    DenoiseStats,
     GenerationPlan,
     ResumeKind,
     SchedulerResume,
@@ -28,6 +30,7 @@ from skipstone_shared.errors import (
     CompatibilityMismatch,
     EntryNotFound,
     InvalidArgument,
+    LatentNotFound,
     SkipstoneError,
 )
 from skipstone_shared.generation import Artifact, GenerationParams, StepProgress
@@ -295,6 +298,10 @@ class Executor(Service):
         self.snapshot_failure = ""
         self.gate: asyncio.Event | None = None
         self.gate_from = 0
+        self.drift = 0.3
+        self.running = 0
+        self.others_running = 0
+        self.others_queued = 0
 
     def restart(self, model_id: str) -> None:
         self.model_id = model_id
@@ -323,6 +330,15 @@ class Executor(Service):
         )
 
     async def run(self, request: DenoiseRequest) -> AsyncGenerator[DenoiseEvent, None]:
+        self.running += 1
+        try:
+            async with aclosing(self._run(request)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self.running -= 1
+
+    async def _run(self, request: DenoiseRequest) -> AsyncGenerator[DenoiseEvent, None]:
         await self.meet("run")
         self.requests.append(request)
         plan = await self.plan(request.params)
@@ -353,9 +369,27 @@ class Executor(Service):
                 raise
         if wanted is not None and wanted.store_clean and skip < steps:
             self._write(request, plan, steps, latent, depth, written, failures)
-        yield Artifact("image/png", latent.encode(), 64, 64)
+        if request.wants_artifact:
+            yield Artifact("image/png", latent.encode(), 64, 64)
         yield DenoiseFinished(
             steps - skip, skip, plan.compatibility_key, tuple(written), tuple(failures)
+        )
+
+    async def compare_latents(
+        self, first: LatentRef, second: LatentRef, namespace: str = ""
+    ) -> float:
+        """`drift` unless both came about in the same way."""
+        await self.meet("compare_latents")
+        found = [self.store.read(ref) for ref in (first, second)]
+        if None in found:
+            raise LatentNotFound("evicted")
+        one, other = (f[1] for f in found if f is not None)
+        return 0.0 if one == other else self.drift
+
+    async def get_stats(self) -> DenoiseStats:
+        await self.meet("get_stats")
+        return DenoiseStats(
+            running_count=self.running + self.others_running, queued_count=self.others_queued
         )
 
     async def get_capabilities(self) -> DenoiseCapabilities:

@@ -44,6 +44,7 @@ QUIET: dict[str, Any] = {
     "breaker_open_s": 1000.0,
     "return_wait_s": 0.02,
     "follow_evictions": False,
+    "drift_audit_share": 0.0,
 }
 
 

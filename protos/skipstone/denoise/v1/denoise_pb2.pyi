@@ -689,6 +689,65 @@ class SnapshotFailure(_message.Message):
 Global___SnapshotFailure: _TypeAlias = SnapshotFailure  # noqa: Y015
 
 @_typing.final
+class CompareLatentsRequest(_message.Message):
+    """Request of CompareLatents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    SECOND_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Tenant or pool; empty means "default"."""
+    @_builtins.property
+    def first(self) -> _latent_pb2.LatentRef:
+        """One latent."""
+
+    @_builtins.property
+    def second(self) -> _latent_pb2.LatentRef:
+        """The other."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        first: _latent_pb2.LatentRef | None = ...,
+        second: _latent_pb2.LatentRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "second", b"second"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "namespace", b"namespace", "second", b"second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareLatentsRequest: _TypeAlias = CompareLatentsRequest  # noqa: Y015
+
+@_typing.final
+class CompareLatentsResponse(_message.Message):
+    """Answer of CompareLatents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISTANCE_FIELD_NUMBER: _builtins.int
+    distance: _builtins.float
+    """Root mean square of the difference over that of two latents with the same spreads and nothing in
+    common: 0 for equal ones, about 1 for unrelated ones. NaN when a latent has values that are not
+    finite.
+    """
+    def __init__(
+        self,
+        *,
+        distance: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["distance", b"distance"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompareLatentsResponse: _TypeAlias = CompareLatentsResponse  # noqa: Y015
+
+@_typing.final
 class GetStatsRequest(_message.Message):
     """Request of GetStats."""
 

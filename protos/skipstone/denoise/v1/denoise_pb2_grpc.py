@@ -52,6 +52,11 @@ class DenoiseStub:
                 request_serializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.RunDenoiseRequest.SerializeToString,
                 response_deserializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.RunDenoiseResponse.FromString,
                 _registered_method=True)
+        self.CompareLatents = channel.unary_unary(
+                '/skipstone.denoise.v1.Denoise/CompareLatents',
+                request_serializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.CompareLatentsRequest.SerializeToString,
+                response_deserializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.CompareLatentsResponse.FromString,
+                _registered_method=True)
         self.GetStats = channel.unary_unary(
                 '/skipstone.denoise.v1.Denoise/GetStats',
                 request_serializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.GetStatsRequest.SerializeToString,
@@ -107,6 +112,21 @@ class DenoiseServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareLatents(self, request, context):
+        """Tells how far apart two stored latents are. Reads both from their stores and runs no model.
+        Idempotent. May be called while runs are going on; it takes no place among them.
+        Errors:
+        INVALID_ARGUMENT: a reference is missing or bad; correct the call.
+        NOT_FOUND: a store does not have one of them; normal, it was evicted.
+        FAILED_PRECONDITION: their shapes differ, or a store holds another latent than the one named.
+        DATA_LOSS: the bytes of one are damaged.
+        UNAVAILABLE: a store cannot be reached, or the service is shutting down; retry.
+        DEADLINE_EXCEEDED: a store was too slow.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStats(self, request, context):
         """Counts since the start. Idempotent, no side effects.
         Errors:
@@ -133,6 +153,11 @@ def add_DenoiseServicer_to_server(servicer, server):
                     servicer.RunDenoise,
                     request_deserializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.RunDenoiseRequest.FromString,
                     response_serializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.RunDenoiseResponse.SerializeToString,
+            ),
+            'CompareLatents': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareLatents,
+                    request_deserializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.CompareLatentsRequest.FromString,
+                    response_serializer=skipstone_dot_denoise_dot_v1_dot_denoise__pb2.CompareLatentsResponse.SerializeToString,
             ),
             'GetStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStats,
@@ -224,6 +249,33 @@ class Denoise:
             '/skipstone.denoise.v1.Denoise/RunDenoise',
             skipstone_dot_denoise_dot_v1_dot_denoise__pb2.RunDenoiseRequest.SerializeToString,
             skipstone_dot_denoise_dot_v1_dot_denoise__pb2.RunDenoiseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareLatents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.denoise.v1.Denoise/CompareLatents',
+            skipstone_dot_denoise_dot_v1_dot_denoise__pb2.CompareLatentsRequest.SerializeToString,
+            skipstone_dot_denoise_dot_v1_dot_denoise__pb2.CompareLatentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,17 @@ class DenoiseStub:
       UNAVAILABLE: the service is shutting down; retry elsewhere.
       INTERNAL: the model failed.
     """
+    CompareLatents: _grpc.UnaryUnaryMultiCallable[_denoise_pb2.CompareLatentsRequest, _denoise_pb2.CompareLatentsResponse]
+    """Tells how far apart two stored latents are. Reads both from their stores and runs no model.
+    Idempotent. May be called while runs are going on; it takes no place among them.
+    Errors:
+      INVALID_ARGUMENT: a reference is missing or bad; correct the call.
+      NOT_FOUND: a store does not have one of them; normal, it was evicted.
+      FAILED_PRECONDITION: their shapes differ, or a store holds another latent than the one named.
+      DATA_LOSS: the bytes of one are damaged.
+      UNAVAILABLE: a store cannot be reached, or the service is shutting down; retry.
+      DEADLINE_EXCEEDED: a store was too slow.
+    """
     GetStats: _grpc.UnaryUnaryMultiCallable[_denoise_pb2.GetStatsRequest, _denoise_pb2.GetStatsResponse]
     """Counts since the start. Idempotent, no side effects.
     Errors:
@@ -109,6 +120,17 @@ class DenoiseAsyncStub(DenoiseStub):
       RESOURCE_EXHAUSTED: the queue is full; retry later or elsewhere.
       UNAVAILABLE: the service is shutting down; retry elsewhere.
       INTERNAL: the model failed.
+    """
+    CompareLatents: _aio.UnaryUnaryMultiCallable[_denoise_pb2.CompareLatentsRequest, _denoise_pb2.CompareLatentsResponse]  # type: ignore[assignment]
+    """Tells how far apart two stored latents are. Reads both from their stores and runs no model.
+    Idempotent. May be called while runs are going on; it takes no place among them.
+    Errors:
+      INVALID_ARGUMENT: a reference is missing or bad; correct the call.
+      NOT_FOUND: a store does not have one of them; normal, it was evicted.
+      FAILED_PRECONDITION: their shapes differ, or a store holds another latent than the one named.
+      DATA_LOSS: the bytes of one are damaged.
+      UNAVAILABLE: a store cannot be reached, or the service is shutting down; retry.
+      DEADLINE_EXCEEDED: a store was too slow.
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_denoise_pb2.GetStatsRequest, _denoise_pb2.GetStatsResponse]  # type: ignore[assignment]
     """Counts since the start. Idempotent, no side effects.
@@ -168,6 +190,23 @@ class DenoiseServicer(metaclass=_abc_1.ABCMeta):
           RESOURCE_EXHAUSTED: the queue is full; retry later or elsewhere.
           UNAVAILABLE: the service is shutting down; retry elsewhere.
           INTERNAL: the model failed.
+        """
+
+    @_abc_1.abstractmethod
+    def CompareLatents(
+        self,
+        request: _denoise_pb2.CompareLatentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_denoise_pb2.CompareLatentsResponse, _abc.Awaitable[_denoise_pb2.CompareLatentsResponse]]:
+        """Tells how far apart two stored latents are. Reads both from their stores and runs no model.
+        Idempotent. May be called while runs are going on; it takes no place among them.
+        Errors:
+          INVALID_ARGUMENT: a reference is missing or bad; correct the call.
+          NOT_FOUND: a store does not have one of them; normal, it was evicted.
+          FAILED_PRECONDITION: their shapes differ, or a store holds another latent than the one named.
+          DATA_LOSS: the bytes of one are damaged.
+          UNAVAILABLE: a store cannot be reached, or the service is shutting down; retry.
+          DEADLINE_EXCEEDED: a store was too slow.
         """
 
     @_abc_1.abstractmethod

@@ -483,13 +483,15 @@ class Provenance(_message.Message):
     SNAPSHOT_FAILURES_FIELD_NUMBER: _builtins.int
     JOINED_REQUEST_ID_FIELD_NUMBER: _builtins.int
     DONOR_CHOICES_FIELD_NUMBER: _builtins.int
+    REUSE_TIER_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Id of the request."""
     tier: Global___HitTier.ValueType
     """Tier of the request."""
     reason: _builtins.str
     """Why the request got this tier, one short machine-readable word: EXACT_HIT, DONOR_RESUMED,
-    NO_CANDIDATE, BELOW_LOWEST_TIER, SIGMA_FLOOR, CACHE_OFF, WRITE_ONLY, ... Fallbacks have their
+    NO_CANDIDATE, BELOW_LOWEST_TIER, SIGMA_FLOOR, CACHE_OFF, WRITE_ONLY, SINGLE_FLIGHT (the run of
+    an equal request), TIER_CLOSED and QUARANTINED (by the drift guard), ... Fallbacks have their
     own list below.
     """
     donor_entry_id: _builtins.str
@@ -526,6 +528,10 @@ class Provenance(_message.Message):
     """
     donor_choices: _builtins.int
     """Among how many candidates the donor was drawn by lot; 1: it was the best one, 0: no donor."""
+    reuse_tier: _builtins.str
+    """Tier in which the donor was used: how, and the least noise level the policy allows for its score,
+    for example "renoise 0.60"; empty for no donor.
+    """
     @_builtins.property
     def block_cache(self) -> _generation_pb2.BlockCacheReport:
         """Block caching; unset when it was off."""
@@ -568,10 +574,11 @@ class Provenance(_message.Message):
         snapshot_failures: _abc.Mapping[_builtins.int, _builtins.str] | None = ...,
         joined_request_id: _builtins.str = ...,
         donor_choices: _builtins.int = ...,
+        reuse_tier: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "rerank_score", b"rerank_score", "similarity", b"similarity", "start_sigma", b"start_sigma"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "cache_mode", b"cache_mode", "compatibility_key", b"compatibility_key", "donor_choices", b"donor_choices", "donor_entry_id", b"donor_entry_id", "donor_prompt", b"donor_prompt", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_request_id", b"joined_request_id", "num_inference_steps", b"num_inference_steps", "policy_version", b"policy_version", "reason", b"reason", "request_id", b"request_id", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "saved_entry_id", b"saved_entry_id", "seed", b"seed", "similarity", b"similarity", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "stage_times", b"stage_times", "start_sigma", b"start_sigma", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "cache_mode", b"cache_mode", "compatibility_key", b"compatibility_key", "donor_choices", b"donor_choices", "donor_entry_id", b"donor_entry_id", "donor_prompt", b"donor_prompt", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_request_id", b"joined_request_id", "num_inference_steps", b"num_inference_steps", "policy_version", b"policy_version", "reason", b"reason", "request_id", b"request_id", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "reuse_tier", b"reuse_tier", "saved_entry_id", b"saved_entry_id", "seed", b"seed", "similarity", b"similarity", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "stage_times", b"stage_times", "start_sigma", b"start_sigma", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
     _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
@@ -1282,6 +1289,7 @@ class GetStatsResponse(_message.Message):
     LATENT_BYTES_FIELD_NUMBER: _builtins.int
     JOINED_REQUESTS_FIELD_NUMBER: _builtins.int
     BLOCK_CACHE_FIELD_NUMBER: _builtins.int
+    DRIFT_FIELD_NUMBER: _builtins.int
     executed_steps: _builtins.int
     """Steps run."""
     skipped_steps: _builtins.int
@@ -1314,6 +1322,10 @@ class GetStatsResponse(_message.Message):
     def block_cache(self) -> Global___BlockCacheCounts:
         """What block caching did in the requests that had it; unset when none had."""
 
+    @_builtins.property
+    def drift(self) -> Global___DriftReport:
+        """What the drift guard of this replica has measured and done."""
+
     def __init__(
         self,
         *,
@@ -1329,14 +1341,131 @@ class GetStatsResponse(_message.Message):
         latent_bytes: _builtins.int = ...,
         joined_requests: _builtins.int = ...,
         block_cache: Global___BlockCacheCounts | None = ...,
+        drift: Global___DriftReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "drift", b"drift"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "dropped_saves", b"dropped_saves", "entry_count", b"entry_count", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_requests", b"joined_requests", "latent_bytes", b"latent_bytes", "queued_saves", b"queued_saves", "saved_count", b"saved_count", "services", b"services", "skipped_steps", b"skipped_steps", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "drift", b"drift", "dropped_saves", b"dropped_saves", "entry_count", b"entry_count", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_requests", b"joined_requests", "latent_bytes", b"latent_bytes", "queued_saves", b"queued_saves", "saved_count", b"saved_count", "services", b"services", "skipped_steps", b"skipped_steps", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class DriftReport(_message.Message):
+    """What the drift guard has measured and done since the start of a replica. It recomputes a share of
+    the hits in full while the executor is idle. Drift is the distance between the latents of a hit
+    and those of its full run: 0 for the same, about 1 for unrelated ones.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AuditsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MAX_DRIFT_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
+    AUDIT_STEPS_FIELD_NUMBER: _builtins.int
+    QUEUED_AUDITS_FIELD_NUMBER: _builtins.int
+    QUARANTINED_DONORS_FIELD_NUMBER: _builtins.int
+    max_drift: _builtins.float
+    """Largest drift that is accepted: of a tier its bound, of a donor one audit."""
+    audit_steps: _builtins.int
+    """Denoising steps run by audits alone; not among executed_steps."""
+    queued_audits: _builtins.int
+    """Audits that wait or are being made."""
+    quarantined_donors: _builtins.int
+    """Donors that are not used any more because of an audit."""
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DriftTier]:
+        """Tiers that were audited."""
+
+    @_builtins.property
+    def audits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Hits drawn for an audit by how that ended: measured; dropped, since too many waited;
+        interrupted, since requests came again and again; gone, since a latent was evicted; failed.
+        """
+
+    def __init__(
+        self,
+        *,
+        max_drift: _builtins.float = ...,
+        tiers: _abc.Iterable[Global___DriftTier] | None = ...,
+        audits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        audit_steps: _builtins.int = ...,
+        queued_audits: _builtins.int = ...,
+        quarantined_donors: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit_steps", b"audit_steps", "audits", b"audits", "max_drift", b"max_drift", "quarantined_donors", b"quarantined_donors", "queued_audits", b"queued_audits", "tiers", b"tiers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DriftReport: _TypeAlias = DriftReport  # noqa: Y015
+
+@_typing.final
+class DriftTier(_message.Message):
+    """One tier of the reuse policy, as audited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    tier: _builtins.str
+    """Name, as in Provenance.reuse_tier."""
+    audits: _builtins.int
+    """Latest audits that count; they start over when the tier is closed."""
+    closed: _builtins.bool
+    """Whether drift has closed it: nothing is reused in it until new audits open it."""
+    mean: _builtins.float
+    """Mean drift of these audits; unset when there are none."""
+    bound: _builtins.float
+    """One-sided 95 % upper confidence bound of the mean; unset until there are enough audits."""
+    def __init__(
+        self,
+        *,
+        tier: _builtins.str = ...,
+        audits: _builtins.int = ...,
+        closed: _builtins.bool = ...,
+        mean: _builtins.float | None = ...,
+        bound: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_mean", b"_mean", "bound", b"bound", "mean", b"mean"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "_mean", b"_mean", "audits", b"audits", "bound", b"bound", "closed", b"closed", "mean", b"mean", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
+    _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
+    _WhichOneofReturnType__mean: _TypeAlias = _typing.Literal["mean"]  # noqa: Y015
+    _WhichOneofArgType__mean: _TypeAlias = _typing.Literal["_mean", b"_mean"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound) -> _WhichOneofReturnType__bound | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean) -> _WhichOneofReturnType__mean | None: ...
+
+Global___DriftTier: _TypeAlias = DriftTier  # noqa: Y015
 
 @_typing.final
 class BlockCacheCounts(_message.Message):
