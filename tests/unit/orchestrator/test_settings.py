@@ -15,7 +15,9 @@ def settings_of(*flags: str, **environ: str) -> OrchestratorSettings:
 
 
 def test_the_defaults_make_the_published_policy() -> None:
-    assert settings_of().policy() == ReusePolicy()
+    # The gate decides, so that the search only has to bring its candidates.
+    assert settings_of().policy() == ReusePolicy(min_similarity=0.3)
+    assert settings_of().gate == "rerank"
 
 
 def test_a_flag_beats_the_environment_and_both_beat_the_default() -> None:
