@@ -22,7 +22,7 @@ from quality.decisions import Decision, decided_once
 from quality.estimates import Base, Estimator
 from quality.figures import QualityFigure, publish
 from quality.hits import Hits, methods_of_hits, resumed_indices
-from quality.methods import MOST_STEPS, Method, Reuse, compared, run_of
+from quality.methods import MOST_STEPS, NEW_SEEDS, Method, Reuse, compared, run_of
 from quality.pictures import PictureStore, Run, Studio
 from quality.sample import sampled
 from quality.session import TRACE_FIGURES, Session, parse_options, tell
@@ -30,8 +30,6 @@ from quality.trace import CaptionRequest, with_new_seeds
 
 DECIDERS: Final = {Reuse.LATENT: (), Reuse.TABLE: ("--gate", "similarity")}
 """Who decides -> flags of the orchestrator; none for the product as it is."""
-
-NEW_SEEDS: Final = "latent cache, a new seed for every repeat"
 
 Decisions = Mapping[Reuse, Sequence[Decision]]
 

@@ -62,6 +62,10 @@ class Figures:
             raise SystemExit(f"{figure} of {method} at {base} steps is not measured yet")
         return self._found[key]
 
+    def has(self, figure: str, method: str, base: int) -> bool:
+        """Whether a figure was measured."""
+        return (figure, method, base) in self._found
+
     def text(self, figure: str, method: str, base: int, form: str = ".2f") -> str:
         """Value and interval."""
         found = self.of(figure, method, base)

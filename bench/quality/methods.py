@@ -22,6 +22,9 @@ REFERENCE_STEPS: Final = 100
 PRESETS: Final = (BlockCachePreset.BALANCED, BlockCachePreset.FAST)
 
 
+NEW_SEEDS: Final = "latent cache, a new seed for every repeat"
+
+
 class Reuse(Enum):
     """What is reused between requests, and who decides.
 

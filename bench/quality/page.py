@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from quality.figures import Figures, QualityFigure, read_figures
-from quality.methods import GRID, compared, plain
+from quality.methods import GRID, NEW_SEEDS, compared, plain
 from quality.plots import draw_curves
 from quality.session import QUALITY_FIGURES, TRACE_FIGURES
 
 PAGE: Final = Path("docs/benchmarks.md")
 PLOT: Final = Path("docs/images/reuse-curves.png")
-_TIERS: Final = ("exact", "approximate", "miss")
+_SAVING: Final = ("exact", "approximate")
 
 
 def write_page(folder: Path) -> None:
@@ -26,6 +26,7 @@ def write_page(folder: Path) -> None:
     quality = Figures(read_figures(folder / QUALITY_FIGURES))
     draw_curves(PLOT, trace)
     replace_part("reuse-gains", "\n\n".join(gain_table(trace, base) for base in trace.bases))
+    replace_part("reuse-hits", hit_table(trace))
     replace_part("reuse-quality", "\n\n".join(quality_table(trace, b) for b in trace.bases))
     replace_part("reuse-steps", curve_table(quality))
     replace_part("reuse-seeds", seed_table(quality, trace.bases))
@@ -33,9 +34,9 @@ def write_page(folder: Path) -> None:
 
 def gain_table(figures: Figures, base: int) -> str:
     """Cost and gain of every method of a base, as Markdown."""
+    pictures = figures.of("energy_distance", "latent cache", base).n
     lines = [
-        f"**N = {base}**, {_shares(figures, base)}, pictures of "
-        f"{figures.of('energy_distance', 'latent cache', base).n} requests:",
+        f"**N = {base}** ({pictures} requests with pictures)",
         "",
         "| method | mean steps | plain steps of equal quality, by energy distance | "
         "by distance to the own full run | gain |",
@@ -52,12 +53,34 @@ def gain_table(figures: Figures, base: int) -> str:
     return "\n".join(lines)
 
 
-def _shares(figures: Figures, base: int) -> str:
-    shares = [
-        f"{100 * figures.of(f'tier_share_{tier}', 'latent cache', base).value:.1f} % {tier}"
-        for tier in _TIERS
+def hit_table(figures: Figures) -> str:
+    """Tiers of those who decide, and how good resumed requests are, as Markdown."""
+    lines = [
+        "| N | who decides | exact | approximate | mean steps | attributes of resumed requests: "
+        "right | less than from noise | distance to own full run |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    return ", ".join(shares)
+    for base in figures.bases:
+        for method in ("latent cache", NEW_SEEDS, "published table alone"):
+            shares = [figures.of(f"tier_share_{t}", method, base).value for t in _SAVING]
+            cells = [
+                *(f"{100 * share:.1f} %" for share in shares),
+                figures.text("mean_steps", method, base, ".1f"),
+                *_of_hits(figures, method, base),
+            ]
+            lines.append(f"| {base} | {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _of_hits(figures: Figures, method: str, base: int) -> list[str]:
+    if not figures.has("hit_attribute_accuracy", method, base):
+        return ["", "", ""]
+    right = figures.of("hit_attribute_accuracy", method, base)
+    return [
+        f"{100 * right.value:.1f} % (n {right.n})",
+        _points(figures.of("hit_attribute_accuracy_less_full", method, base)),
+        f"{figures.of('hit_distance_to_full_run', method, base).value:.1f}",
+    ]
 
 
 def quality_table(figures: Figures, base: int) -> str:
