@@ -65,8 +65,9 @@ class OrchestratorSettings(ServiceSettings):
     sigma_floor: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Noise level, 0 to 1, below which nothing is skipped."""
 
-    min_similarity: float = Field(default=0.65, ge=0.0, le=1.0)
-    """Least cosine similarity of a donor; requests can only raise it."""
+    min_similarity: float = Field(default=0.3, ge=0.0, le=1.0)
+    """Least cosine similarity of a donor; requests can only raise it. Low, since the gate decides:
+    a prompt and its rewrite with much detail may have 0.4."""
 
     reuse_kind: Literal["renoise", "trajectory"] = "renoise"
     """How a donor's latent is used when a request does not say: renoise mixes its clean latent with
