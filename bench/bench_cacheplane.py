@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,6 +52,8 @@ def main() -> None:
         draw([json.loads(line) for text in texts for line in text.splitlines()])
         return
     torch.set_num_threads(1)
+    # Else the servers would outlive a run that is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     with ExitStack() as stack:
         root = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for count in arguments.entries:
