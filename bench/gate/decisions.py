@@ -73,6 +73,7 @@ class PairJudge:
         self._policy = orchestrator.policy()
         self._gate = _gate(orchestrator, self._reranker)
         self._encoder = load_encoder(embedding)
+        self._vectors: dict[str, Embedding] = {}
         self._query = _default_query(orchestrator)
 
     def __enter__(self) -> Self:
@@ -105,28 +106,22 @@ class PairJudge:
         Raises:
             InvalidArgument: A prompt is empty or too long.
         """
-        vectors = self.embed({text for pair in pairs for text in pair})
+        self._embed({text for pair in pairs for text in pair} - self._vectors.keys())
+        vectors = self._vectors
         return [
             self._decide(stored, wanted, float(vectors[stored].vector @ vectors[wanted].vector))
             for stored, wanted in pairs
         ]
 
-    def embed(self, texts: Iterable[str]) -> dict[str, Embedding]:
-        """The vector of each text.
-
-        Raises:
-            InvalidArgument: A text is empty or too long.
-        """
-        ordered = sorted(texts)
-        found: dict[str, Embedding] = {}
+    def _embed(self, texts: Iterable[str]) -> None:
+        ordered = sorted(texts, key=len)
         for start in range(0, len(ordered), _BATCH):
             batch = ordered[start : start + _BATCH]
             results = self._encoder.encode([EmbeddingInput(text=text) for text in batch])
             for text, result in zip(batch, results, strict=True):
                 if isinstance(result, SkipstoneError):
                     raise result
-                found[text] = result
-        return found
+                self._vectors[text] = result
 
     def _decide(self, stored: str, wanted: str, similarity: float) -> PairDecision:
         hit = SearchHit(IndexEntry("stored", stored), similarity)

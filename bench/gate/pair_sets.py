@@ -11,7 +11,7 @@ from skipstone_gate.pairs import generated_pairs
 from skipstone_gate.real_prompts import read_log, read_parti
 
 DATA: Final = Path(__file__).parents[1] / "data"
-GENERATED: Final = 4000
+GENERATED: Final = 3000
 _SEED: Final = 7
 
 REWRITES: Final = ("gpt_longer", "wan_aug", "hunyuan_aug")
