@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.e2e.generations import PROMPT, REWORDED, all_entries, generate, generate_saved
+from tests.e2e.generations import REWORDED, all_entries, generate, generate_saved
 from tests.e2e.processes import PATIENT, Cluster, wait_until
 
 from skipstone_client import OrchestratorClient
@@ -68,17 +68,3 @@ def test_a_good_audit_leaves_everything_as_it_was(cluster: Cluster, namespace: s
         assert found.audit_steps == hit.num_inference_steps, "the hit itself is stored"
         again = generate(client, namespace, REWORDED, seed=3, cache=READS).provenance
         assert again.donor_entry_id == donor
-
-
-def test_an_explanation_changes_nothing(cluster: Cluster, namespace: str) -> None:
-    generate_saved(cluster, namespace)
-    entries = all_entries(cluster, namespace)
-    stats = cluster.client.get_stats(namespace)
-    steps = cluster.denoise.get_stats().executed_steps
-    for prompt in (PROMPT, REWORDED):
-        told = cluster.client.explain(prompt, READS, namespace)
-        assert told.decision.candidates
-        assert told.explanation
-    assert all_entries(cluster, namespace) == entries, "use counts and access times too"
-    assert cluster.client.get_stats(namespace) == stats
-    assert cluster.denoise.get_stats().executed_steps == steps
