@@ -92,7 +92,8 @@ class Policies:
         return policy
 
     def _policy(self, services: ServiceIds) -> ReusePolicy:
-        reason, differences = NO_CALIBRATION, ("calibration_file is empty",)
+        reason = NO_CALIBRATION
+        differences: tuple[str, ...] = ("calibration_file",)
         if self._calibration is not None:
             differences = self._calibration.services.differences(services)
             if not differences:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from skipstone_orchestrator.audits import AuditSettings
 from skipstone_orchestrator.cache_options import MAX_TOP_K, CacheDefaults
+from skipstone_orchestrator.calibration import CalibrationLimits, Policies, load_calibration
 from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.drift_guard import DriftLimits
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
@@ -59,8 +60,28 @@ class OrchestratorSettings(ServiceSettings):
     it has none or it fails there is no approximate hit; similarity leaves it to the search alone,
     which takes a swap for a rewording."""
 
+    calibration_file: str = ""
+    """File of `skipstone calibrate` that says which score may skip how much: bundled is that of the
+    default encoder and gate on the bundled model, empty is none."""
+
+    uncalibrated: Literal["closed", "table"] = "table"
+    """What holds where the calibration was made with another encoder, reranker or model, or there
+    is none: closed takes no donor at all, table follows similarity_table, which nobody measured."""
+
+    max_calibrated_drift: float = Field(default=1.25, ge=0.0)
+    """Largest upper bound of the drift of a calibrated tier; 1 is the distance of two pictures of
+    one prompt with two seeds."""
+
+    min_seed_diversity: float = Field(default=0.95, ge=0.0, le=2.0)
+    """Least diversity over seeds, as a share of that without a cache, of a calibrated tier that
+    serves the donor's own prompt with another seed."""
+
+    beat_fewer_steps: bool = True
+    """Whether a calibrated tier must do better than plain runs of as many steps."""
+
     similarity_table: tuple[str, ...] = _PUBLISHED
-    """Tiers as score:k, by falling score: a score above it may skip k of 50 steps at shift 1."""
+    """Tiers as score:k, by falling score: a score above it may skip k of 50 steps at shift 1. Used
+    where no calibration is."""
 
     sigma_floor: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Noise level, 0 to 1, below which nothing is skipped."""
@@ -178,6 +199,12 @@ class OrchestratorSettings(ServiceSettings):
     plan_cache_size: int = Field(default=256, ge=1)
     """Plans kept, one per set of parameters without prompt and seed."""
 
+    @field_validator("calibration_file")
+    @classmethod
+    def _check_calibration(cls, name: str) -> str:
+        load_calibration(name)
+        return name
+
     @field_validator("similarity_table")
     @classmethod
     def _check_table(cls, table: tuple[str, ...]) -> tuple[str, ...]:
@@ -234,6 +261,23 @@ class OrchestratorSettings(ServiceSettings):
             default_kind=ReuseKind(self.reuse_kind),
             max_donor_depth=self.max_donor_depth,
             key_levels=self.key_levels,
+        )
+
+    def policies(self) -> Policies:
+        """The reuse policy by the services that are connected.
+
+        Raises:
+            CalibrationError: calibration_file cannot be used.
+        """
+        return Policies(
+            self.policy(),
+            load_calibration(self.calibration_file),
+            CalibrationLimits(
+                max_drift=self.max_calibrated_drift,
+                min_diversity=self.min_seed_diversity,
+                beat_fewer_steps=self.beat_fewer_steps,
+                table_otherwise=self.uncalibrated == "table",
+            ),
         )
 
     def lookup_limits(self) -> LookupLimits:

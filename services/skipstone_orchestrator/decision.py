@@ -7,6 +7,7 @@ import dataclasses
 from skipstone_orchestrator.cache_options import CacheUse
 from skipstone_orchestrator.drift_guard import ReuseTier
 from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.latents import LatentRef
 from skipstone_shared.orchestration import Candidate, Entry, HitTier, ReuseKind
@@ -32,6 +33,7 @@ class Query:
         exact_wanted: Whether the caller chose the seed and so asks for this very picture.
         decodable: Whether a stored clean latent can be turned into the result.
         compatibility_key: Key of the run.
+        model_hash: Hash of its denoiser, as a calibration names it.
         schedule: Noise levels of the run.
         use: Options in force.
         explains: Whether only the decision is wanted, with all that speaks for and against it:
@@ -44,6 +46,7 @@ class Query:
     exact_wanted: bool
     decodable: bool
     compatibility_key: str
+    model_hash: str
     schedule: Schedule
     use: CacheUse
     explains: bool = False
@@ -79,6 +82,7 @@ class Decision:
         choices: Among how many candidates the donor was drawn; 0 when there is none.
         reuse_tier: Tier the donor is used in.
         closed_reuse: What the best candidate would have got if drift had closed no tier.
+        policy: That decided on candidates; None when there were none to decide on.
     """
 
     tier: HitTier
@@ -96,6 +100,7 @@ class Decision:
     choices: int = 0
     reuse_tier: ReuseTier | None = None
     closed_reuse: ClosedReuse | None = None
+    policy: ReusePolicy | None = None
 
 
 def miss(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from skipstone_orchestrator.backends import EntryIndex
+from skipstone_orchestrator.calibration import Policies
 from skipstone_orchestrator.compatibility import same_prompt
 from skipstone_orchestrator.deadlines import Budget, LookupLimits
 from skipstone_orchestrator.decision import (
@@ -30,7 +31,8 @@ from skipstone_orchestrator.gate import Gate
 from skipstone_orchestrator.guard import Guard, within
 from skipstone_orchestrator.journal import LOOKUP, RERANK, Journal
 from skipstone_orchestrator.reuse_policy import Donor, ReusePolicy, Verdict, judge
-from skipstone_shared.embeddings import Embedding
+from skipstone_shared.calibration import ServiceIds
+from skipstone_shared.embeddings import Embedding, RerankScores
 from skipstone_shared.errors import Internal
 from skipstone_shared.index_entries import IndexEntry, SearchHit
 from skipstone_shared.latents import LatentRef
@@ -47,7 +49,7 @@ class DonorSearch:
         index_guard: Guard,
         reader: EntryReader,
         gate: Gate,
-        policy: ReusePolicy,
+        policies: Policies,
         limits: LookupLimits,
         repair: Callable[[str, str], None],
         draw_index: Callable[[int], int],
@@ -60,7 +62,7 @@ class DonorSearch:
             index_guard: Its guard.
             reader: Knows which latents are really there.
             gate: Scores candidates.
-            policy: Decides on donor and depth.
+            policies: Decide on donor and depth.
             limits: Deadlines.
             repair: Takes namespace and id of an entry whose latents are gone; must not wait.
             draw_index: Gives one of 0 to n - 1 by lot.
@@ -70,7 +72,7 @@ class DonorSearch:
         self._index_guard = index_guard
         self._reader = reader
         self._gate = gate
-        self._policy = policy
+        self._policies = policies
         self._limits = limits
         self._repair = repair
         self._draw_index = draw_index
@@ -98,12 +100,21 @@ class DonorSearch:
             return miss(LOOKUP_FAILED)
         if not hits:
             return miss(NO_CANDIDATE)
-        scores: Sequence[float | None] | None = None
+        scores: _Scores | None = None
         with journal.fall_back(RERANK, self._gate.service):
             scores = await self._scores(query, hits, budget)
         if scores is None:
             return miss(GATE_UNAVAILABLE, similarity=hits[0].similarity)
-        return await self._first_usable(query, _ranked(hits, scores), journal, budget)
+        policy = self._policies.in_force(
+            ServiceIds(
+                embedder_id=embedding.model_id,
+                reranker_id=scores.reranker_id,
+                model_hash=query.model_hash,
+            )
+        )
+        ranked = _ranked(hits, scores.values)
+        found = await self._first_usable(query, policy, ranked, journal, budget)
+        return dataclasses.replace(found, policy=policy)
 
     async def _search(self, query: Query, embedding: Embedding) -> list[SearchHit]:
         found = await self._index.search_entries(
@@ -115,9 +126,7 @@ class DonorSearch:
         )
         return found[0]
 
-    async def _scores(
-        self, query: Query, hits: Sequence[SearchHit], budget: Budget
-    ) -> Sequence[float | None]:
+    async def _scores(self, query: Query, hits: Sequence[SearchHit], budget: Budget) -> _Scores:
         service = self._gate.service
         scores = await within(
             lambda: self._gate.score(query.namespace, query.prompt, hits),
@@ -125,17 +134,22 @@ class DonorSearch:
             service,
         )
         if scores is None:
-            return [None] * len(hits)
+            return _Scores([None] * len(hits), "")
         if len(scores) != len(hits) or not all(math.isfinite(score) for score in scores):
             raise Internal(f"{service} gave {len(scores)} scores for {len(hits)} candidates")
-        return scores
+        return _Scores(scores, scores.reranker_id if isinstance(scores, RerankScores) else _UNNAMED)
 
     async def _first_usable(
-        self, query: Query, ranked: Sequence[_Ranked], journal: Journal, budget: Budget
+        self,
+        query: Query,
+        policy: ReusePolicy,
+        ranked: Sequence[_Ranked],
+        journal: Journal,
+        budget: Budget,
     ) -> Decision:
         """Tries every candidate in order before it declares a miss."""
-        verdicts = [self._judge(query, hit, score) for hit, score in ranked]
-        closed = self._closed_reuse(query, ranked, verdicts)
+        verdicts = [self._judge(query, policy, hit, score) for hit, score in ranked]
+        closed = self._closed_reuse(query, policy, ranked, verdicts)
         drawn = self._drawn_first(query, ranked, verdicts)
         taken: Decision | None = None
         for place in drawn.order:
@@ -162,30 +176,31 @@ class DonorSearch:
             taken = miss(best.reason, similarity=best.similarity, score=best.rerank_score)
         return dataclasses.replace(taken, candidates=tried, closed_reuse=closed)
 
-    def _judge(self, query: Query, hit: SearchHit, score: float | None) -> Verdict:
+    def _judge(
+        self, query: Query, policy: ReusePolicy, hit: SearchHit, score: float | None
+    ) -> Verdict:
         """What the policy says with the tiers that drift has left open."""
         if self._drift.is_quarantined(query.namespace, hit.entry.entry_id):
             return Verdict(QUARANTINED)
-        opened = self._drift.opened(self._policy)
-        verdict = self._verdict(opened, query, hit, score)
-        if verdict.taken or opened is self._policy:
+        opened = self._drift.opened(policy)
+        verdict = _verdict(opened, query, hit, score)
+        if verdict.taken or opened is policy:
             return verdict
-        asked = self._verdict(self._policy, query, hit, score)
+        asked = _verdict(policy, query, hit, score)
         return Verdict(TIER_CLOSED, tier=asked.tier) if asked.taken else verdict
 
-    def _verdict(
-        self, policy: ReusePolicy, query: Query, hit: SearchHit, score: float | None
-    ) -> Verdict:
-        return judge(policy, query.schedule, _donor(query, hit, score), query.use.limits)
-
     def _closed_reuse(
-        self, query: Query, ranked: Sequence[_Ranked], verdicts: Sequence[Verdict]
+        self,
+        query: Query,
+        policy: ReusePolicy,
+        ranked: Sequence[_Ranked],
+        verdicts: Sequence[Verdict],
     ) -> ClosedReuse | None:
         """What the best candidate would get if no tier were closed; None when that is the same."""
-        if self._drift.opened(self._policy) is self._policy:
+        if self._drift.opened(policy) is policy:
             return None
         for (hit, score), verdict in zip(ranked, verdicts, strict=True):
-            asked = self._verdict(self._policy, query, hit, score)
+            asked = _verdict(policy, query, hit, score)
             tier = ReuseTier.of(asked)
             if verdict.reason == QUARANTINED or not asked.taken or tier is None:
                 continue
@@ -234,11 +249,22 @@ class DonorSearch:
         if told is None or told.xxh3_64 != found.ref.xxh3_64:
             return None
         same_key = found.metadata.compatibility_key == query.compatibility_key
-        shallow = found.metadata.depth <= self._policy.max_donor_depth
+        shallow = found.metadata.depth <= self._policies.base.max_donor_depth
         return found.ref if same_key and shallow else None
 
 
 _Ranked = tuple[SearchHit, float | None]
+
+# Scores of a gate that does not say whose they are: no calibration is of this reranker.
+_UNNAMED = "unnamed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Scores:
+    """Scores in the order of the hits, and whose they are; empty where similarity decides."""
+
+    values: Sequence[float | None]
+    reranker_id: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -252,6 +278,10 @@ class _Order:
 def _ranked(hits: Sequence[SearchHit], scores: Sequence[float | None]) -> list[_Ranked]:
     """Hits with their scores, best first; the search's own order among equals."""
     return sorted(zip(hits, scores, strict=True), key=lambda pair: -_rank(pair))
+
+
+def _verdict(policy: ReusePolicy, query: Query, hit: SearchHit, score: float | None) -> Verdict:
+    return judge(policy, query.schedule, _donor(query, hit, score), query.use.limits)
 
 
 def _resume_step(query: Query, verdict: Verdict) -> int:

@@ -76,7 +76,7 @@ class Explainer:
         return Explanation(
             params=dataclasses.replace(plan.params, seed=call.params.seed),
             decision=self._told(query, found, journal),
-            explanation=explain_decision(self._policy, query, decision),
+            explanation=explain_decision(decision.policy or self._policy, query, decision),
             num_inference_steps=query.schedule.num_inference_steps,
             cache_mode=use.mode,
             start_sigma=query.schedule.sigmas[skipped] if skipped else None,
@@ -109,12 +109,14 @@ class Explainer:
             reuse_kind=decision.kind,
             similarity=decision.similarity,
             rerank_score=decision.score,
-            candidates=tuple(self._explained(query, c) for c in decision.candidates),
+            candidates=tuple(
+                _explained(decision.policy or self._policy, query, candidate)
+                for candidate in decision.candidates
+            ),
             fallbacks=journal.fallbacks,
             key_steps=steps if use.mode.writes else (),
         )
 
-    def _explained(self, query: Query, candidate: Candidate) -> Candidate:
-        return dataclasses.replace(
-            candidate, explanation=explain_candidate(self._policy, query, candidate)
-        )
+
+def _explained(policy: ReusePolicy, query: Query, candidate: Candidate) -> Candidate:
+    return dataclasses.replace(candidate, explanation=explain_candidate(policy, query, candidate))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from skipstone_orchestrator import calibration
 from skipstone_orchestrator import decision as made
 from skipstone_orchestrator import reuse_policy as judged
 from skipstone_orchestrator.decision import Decision, Query
@@ -109,6 +110,28 @@ def _seed_ignored(policy: ReusePolicy, query: Query, candidate: Candidate) -> st
     return "same prompt, other seed: its trajectory would give its own picture again"
 
 
+def _tiers_closed(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    return "no tier is open for donors used in this way; the calibration file says why"
+
+
+def _fewer_steps_win(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    return (
+        "plain runs of as many steps as a resumed run would execute are measured to do better: "
+        "ask for fewer steps instead"
+    )
+
+
+def _seed_diversity(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    return "same prompt, other seed: with its latents the pictures of all seeds are too much alike"
+
+
+def _no_calibration(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    return (
+        "no calibration was made with this encoder, reranker and model, so that nobody knows what "
+        "a score is worth: make one with `skipstone calibrate`"
+    )
+
+
 def _stale_donor(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
     return "latent_kv does not have its latents as the index describes them"
 
@@ -133,6 +156,11 @@ _CANDIDATES: Mapping[str, _Explain] = MappingProxyType(
         judged.MAX_SKIP_STEPS: _max_skip_steps,
         judged.NO_SNAPSHOT: _no_snapshot,
         judged.SEED_IGNORED: _seed_ignored,
+        judged.TIERS_CLOSED: _tiers_closed,
+        judged.FEWER_STEPS_WIN: _fewer_steps_win,
+        judged.SEED_DIVERSITY: _seed_diversity,
+        calibration.CALIBRATION_MISMATCH: _no_calibration,
+        calibration.NO_CALIBRATION: _no_calibration,
         made.STALE_DONOR: _stale_donor,
         TIER_CLOSED: _tier_closed,
         QUARANTINED: _quarantined,

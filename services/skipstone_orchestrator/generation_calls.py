@@ -7,6 +7,7 @@ import dataclasses
 from skipstone_orchestrator.cache_options import CacheUse
 from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_shared.calibration import model_hash
 from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import CacheOptions, ReuseKind
@@ -39,6 +40,7 @@ def planned_query(
         exact_wanted=call.params.seed is not None,
         decodable=ResumeKind.DECODE in plan.resume_kinds,
         compatibility_key=plan.compatibility_key,
+        model_hash=model_hash(plan.fingerprint),
         schedule=Schedule.of(
             plan.sigmas, plan.fingerprint.prediction_type, kinds, plan.resumable_steps
         ),

@@ -24,6 +24,7 @@ from skipstone_orchestrator.plans import check_prompt, check_seed
 from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps
 from skipstone_orchestrator.saver import EntryWriter, SaveJob
 from skipstone_orchestrator.served_counts import ServedCounts
+from skipstone_shared.calibration import model_hash
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.latents import (
     LatentFingerprint,
@@ -200,6 +201,7 @@ class OutsideEngines:
             exact_wanted=call.seed is not None,
             decodable=True,
             compatibility_key=_checked_key(call.fingerprint),
+            model_hash=model_hash(call.fingerprint),
             # The engine knows what it can do and says so with reuse_kind.
             schedule=Schedule.of(call.sigmas, call.fingerprint.prediction_type, ReuseKind),
             use=use,

@@ -94,7 +94,8 @@ class Orchestrator:
         self._clock = clock
         self._knock = knock
         self._tasks: list[asyncio.Task[None]] = []
-        self._policy = settings.policy()
+        self._policies = settings.policies()
+        self._policy = self._policies.base
         self._counts = ServedCounts()
         self._activity = Activity()
         self._guards = self._make_guards()
@@ -219,7 +220,7 @@ class Orchestrator:
             index_guard=guards.index,
             reader=reader,
             gate=gate,
-            policy=self._policy,
+            policies=self._policies,
             limits=limits,
             repair=self.saver.repair,
             draw_index=draw_index,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from skipstone_shared.latents import LatentFingerprint, canonical_hash
 from skipstone_shared.orchestration import ReuseKind
 
 SCHEMA_VERSION: Final = 1
@@ -73,6 +74,11 @@ class ServiceIds(_Record):
         """Names of the fields in which two differ."""
         names = type(self).model_fields
         return tuple(name for name in names if getattr(self, name) != getattr(other, name))
+
+
+def model_hash(fingerprint: LatentFingerprint) -> str:
+    """Hash of the denoiser of a fingerprint, as `ServiceIds` has it."""
+    return canonical_hash(fingerprint.weights_hash)
 
 
 class Measurement(_Record):

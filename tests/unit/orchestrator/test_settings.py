@@ -38,6 +38,7 @@ def test_table_and_kind_can_be_set_by_flag() -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "says"),
     [
+        ("--calibration-file", "missing.json", "missing.json cannot be read"),
         ("--similarity-table", "0.8:10,0.9:20", "both fall"),
         ("--similarity-table", "0.9:10,0.8:20", "both fall"),
         ("--similarity-table", "0.9", "score:k"),
