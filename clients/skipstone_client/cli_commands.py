@@ -9,6 +9,7 @@ import typer
 
 from skipstone_client import (
     cli_block_cache_sweep,
+    cli_calibrate,
     cli_entries,
     cli_explain,
     cli_generate,
@@ -32,6 +33,7 @@ def build_app() -> typer.Typer:
     app.command("generate")(cli_generate.generate)
     app.command("explain")(cli_explain.explain)
     app.command("stats")(cli_stats.stats)
+    app.command("calibrate")(cli_calibrate.calibrate)
     entries = typer.Typer(no_args_is_help=True, help="List, show and delete reusable entries.")
     entries.command("list")(cli_entries.list_entries)
     entries.command("show")(cli_entries.show_entry)

@@ -1,0 +1,211 @@
+"""Runs a pair through the executor: the donor, the full run, plain runs, and every resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Protocol
+
+from skipstone_client.block_cache_sweep.drift import Frames
+from skipstone_client.calibrate.pairs import Pair
+from skipstone_client.calibrate.pictures import distance, pixels_of
+from skipstone_client.calibrate.records import (
+    PairRecord,
+    Plain,
+    Resumed,
+    SeedRecord,
+    Setup,
+    Spread,
+)
+from skipstone_shared.denoise_runs import (
+    DenoiseEvent,
+    DenoiseFinished,
+    DenoiseRequest,
+    DenoiseStarted,
+    ResumeFrom,
+    ResumeKind,
+    SnapshotPlan,
+)
+from skipstone_shared.errors import Unavailable
+from skipstone_shared.generation import Artifact, GenerationParams
+from skipstone_shared.latents import LatentRef
+from skipstone_shared.orchestration import ReuseKind
+
+Checker = Callable[[bytes, str], bool]
+"""Tells whether a picture (its encoded bytes) shows what a prompt asks for."""
+
+NAMESPACE = "calibration"
+
+_KINDS = {ReuseKind.RENOISE: ResumeKind.RENOISE, ReuseKind.TRAJECTORY: ResumeKind.TRAJECTORY}
+_LEASE_S = 600.0
+# Far apart, so that no seed of one prompt is that of another.
+_SEED_STRIDE = 1000
+
+
+class Executor(Protocol):
+    """What is needed of a `DenoiseClient`."""
+
+    def run(self, request: DenoiseRequest) -> Generator[DenoiseEvent, None, None]:
+        """Runs one generation and gives its events."""
+        ...
+
+
+class Store(Protocol):
+    """What is needed of a `LatentKVClient`."""
+
+    def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
+        """Removes entries."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Run:
+    frames: Frames
+    right: bool | None
+    refs: dict[int, LatentRef]
+
+
+class Runner:
+    """Makes the runs of a calibration, one at a time; nothing it stores stays behind."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        store: Store,
+        params: GenerationParams,
+        setup: Setup,
+        sigmas: Sequence[float],
+        kinds: Sequence[ReuseKind],
+        checker: Checker | None,
+    ) -> None:
+        """Remembers what is to be run.
+
+        Args:
+            executor: Runs.
+            store: Where the executor keeps snapshots.
+            params: Of all runs; prompt, seed and steps are filled in.
+            setup: What is common to all records.
+            sigmas: Noise level entering each step of a run.
+            kinds: Ways of resuming that the model allows.
+            checker: Judges pictures; None: nobody does.
+        """
+        self._executor = executor
+        self._store = store
+        self._params = params
+        self._setup = setup
+        self._kinds = tuple(kinds)
+        self._checker = checker
+        self._steps = {level: steps_at(sigmas, level) for level in setup.levels}
+
+    def measure_pair(self, pair: Pair, number: int) -> PairRecord:
+        """Measures one pair; its number fixes the seeds.
+
+        Raises:
+            SkipstoneError: A run failed, or a donor could not be used.
+        """
+        setup = self._setup
+        seed = setup.seed + number * _SEED_STRIDE
+        full = self._run(pair.prompt, seed, setup.full_steps)
+        plain = tuple(
+            Plain(steps, distance(full.frames, run.frames), run.right)
+            for steps in setup.plain_steps
+            for run in (self._run(pair.prompt, seed, steps),)
+        )
+        resumed = tuple(
+            Resumed(
+                kind,
+                same_seed,
+                level,
+                self._steps[level],
+                distance(full.frames, run.frames),
+                run.right,
+            )
+            for same_seed in (False, True)
+            for kind, level, run in self._resumes(
+                pair.donor, seed if same_seed else seed + 1, pair.prompt, [seed]
+            )
+        )
+        return PairRecord(pair.donor, pair.prompt, pair.relation, full.right, plain, resumed)
+
+    def measure_seeds(self, prompt: str, seeds: int, number: int) -> SeedRecord:
+        """Measures how different pictures of one prompt are, with and without one donor.
+
+        Raises:
+            SkipstoneError: A run failed, or a donor could not be used.
+        """
+        first = self._setup.seed - (number + 1) * _SEED_STRIDE
+        wanted = [abs(first) + place for place in range(seeds)]
+        steps = self._setup.num_inference_steps
+        full = [self._run(prompt, seed, steps).frames for seed in wanted]
+        found: dict[tuple[ReuseKind, float], list[Frames]] = {}
+        for kind, level, run in self._resumes(prompt, abs(first) + seeds, prompt, wanted):
+            found.setdefault((kind, level), []).append(run.frames)
+        spreads = tuple(
+            Spread(kind, level, mean_distance(frames)) for (kind, level), frames in found.items()
+        )
+        return SeedRecord(prompt, seeds, mean_distance(full), spreads)
+
+    def _resumes(
+        self, donor_prompt: str, donor_seed: int, prompt: str, seeds: Sequence[int]
+    ) -> Iterator[tuple[ReuseKind, float, _Run]]:
+        """Runs a donor, then every kind, level and seed from it."""
+        steps = self._setup.num_inference_steps
+        entry_id = f"calibration-{uuid.uuid4().hex}"
+        wanted = tuple(sorted(set(self._steps.values())))
+        snapshots = SnapshotPlan(entry_id, wanted, store_clean=True, lease_s=_LEASE_S)
+        try:
+            donor = self._run(donor_prompt, donor_seed, steps, snapshots=snapshots)
+            for kind, (level, step), seed in itertools.product(
+                self._kinds, self._steps.items(), seeds
+            ):
+                ref = donor.refs[steps if kind is ReuseKind.RENOISE else step]
+                resume = ResumeFrom(ref, step, _KINDS[kind])
+                yield kind, level, self._run(prompt, seed, steps, resume=resume)
+        finally:
+            self._store.delete_entries(NAMESPACE, [entry_id])
+
+    def _run(
+        self,
+        prompt: str,
+        seed: int,
+        steps: int,
+        *,
+        snapshots: SnapshotPlan | None = None,
+        resume: ResumeFrom | None = None,
+    ) -> _Run:
+        params = dataclasses.replace(
+            self._params, prompt=prompt, seed=seed, num_inference_steps=steps
+        )
+        artifact: Artifact | None = None
+        refs: dict[int, LatentRef] = {}
+        for event in self._executor.run(
+            DenoiseRequest(NAMESPACE, params, resume=resume, snapshots=snapshots)
+        ):
+            if isinstance(event, DenoiseStarted) and event.refusal_reason:
+                raise Unavailable(f"a donor was refused: {event.refusal_message}").came_from(
+                    "denoise"
+                )
+            if isinstance(event, Artifact):
+                artifact = event
+            elif isinstance(event, DenoiseFinished):
+                refs = {ref.step_index: ref for ref in event.snapshots}
+                if event.snapshot_failures:
+                    raise Unavailable(
+                        f"a snapshot was not stored: {event.snapshot_failures[0].message}"
+                    ).came_from("denoise")
+        assert artifact is not None, "a run that ends without an error has given its picture"
+        right = None if self._checker is None else self._checker(artifact.data, prompt)
+        return _Run(pixels_of(artifact), right, refs)
+
+
+def steps_at(sigmas: Sequence[float], level: float) -> int:
+    """The step whose noise level is nearest, never the first or the last."""
+    return min(range(1, len(sigmas) - 1), key=lambda step: abs(sigmas[step] - level))
+
+
+def mean_distance(pictures: Sequence[Frames]) -> float:
+    """Mean distance of all pairs of pictures."""
+    return statistics.fmean(distance(a, b) for a, b in itertools.combinations(pictures, 2))

@@ -1,0 +1,209 @@
+"""``skipstone calibrate``: measures what reuse costs and writes the file that the policy reads."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skipstone_client.calibrate.fit import (
+    MAX_DRIFT,
+    MAX_WRONG,
+    Bars,
+    Scored,
+    losses_by_relation,
+    unit_of,
+)
+from skipstone_client.calibrate.measure import Checker
+from skipstone_client.calibrate.records import Records
+from skipstone_client.calibrate.report import bounds, draw, markdown, seed_word
+from skipstone_client.calibrate.scoring import fitted
+from skipstone_client.calibrate.session import Session, Wanted
+from skipstone_client.cli_output import (
+    EXIT_BAD_INPUT,
+    JsonOption,
+    TimeoutOption,
+    errors_in_one_line,
+    fail,
+    print_json,
+    stdout,
+    table_of,
+)
+from skipstone_client.denoise import DenoiseClient
+from skipstone_client.embedding import EmbeddingClient
+from skipstone_client.latent_kv import LatentKVClient
+from skipstone_shared.calibration import Calibration
+from skipstone_shared.ports import default_target
+
+RECORDS_FILE = "records.jsonl"
+CALIBRATION_FILE = "calibration.json"
+REPORT_FILE = "calibration.md"
+PLOT_FILE = "calibration.png"
+
+_NEEDED = ("matplotlib", "PIL")
+
+
+def calibrate(
+    prompts: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file: a log with a column prompt, or pairs: donor, prompt, relation."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path(
+        "out/calibration"
+    ),
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of prompts to measure.")] = 150,
+    budget_minutes: Annotated[
+        float, typer.Option(min=0.0, help="Stop after it; the next call goes on.")
+    ] = 60.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of resumed runs; else the model's.")
+    ] = None,
+    full_steps: Annotated[
+        int | None, typer.Option(help="Steps of full runs; else the model's.")
+    ] = None,
+    levels: Annotated[
+        str, typer.Option(help="Noise levels to resume at, with commas between.")
+    ] = "0.9,0.8,0.7,0.6,0.5",
+    plain_steps: Annotated[
+        str, typer.Option(help="Steps of plain runs to compare with; empty: by the full run's.")
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=2, help="Seeds per prompt, for diversity.")] = 6,
+    seed_prompts: Annotated[int, typer.Option(min=1, help="Prompts for diversity.")] = 6,
+    guidance: Annotated[
+        float | None, typer.Option(help="Guidance scale; else the model's.")
+    ] = None,
+    checker: Annotated[
+        str,
+        typer.Option(metavar="MODULE:FUNCTION", help="(picture bytes, prompt) -> right or not."),
+    ] = "",
+    max_wrong: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Most wrong pictures of a tier (upper bound).")
+    ] = MAX_WRONG,
+    max_drift: Annotated[
+        float, typer.Option(min=0.0, help="Most drift of a tier (upper bound); 1: another seed's.")
+    ] = MAX_DRIFT,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sample and of the runs.")] = 1,
+    by: Annotated[
+        str, typer.Option(help="Who measures; stands in the file.")
+    ] = "skipstone calibrate",
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Run nothing: score and fit what --out has.")
+    ] = False,
+    embedding: Annotated[
+        str, typer.Option(help="Target of embedding.")
+    ] = default_target("embedding"),
+    denoise: Annotated[str, typer.Option(help="Target of denoise.")] = default_target("denoise"),
+    latent_kv: Annotated[
+        str, typer.Option(help="Target of latent_kv; else the executor's own.")
+    ] = "",
+    timeout: TimeoutOption = 600.0,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Runs donor, resumed and full runs for pairs of prompts and fits a calibration file.
+
+    Goes on where it was stopped. Set the orchestrator's calibration_file to the result.
+    """
+    _check_drawing()
+    judge = _checker(checker)
+    wanted = Wanted(
+        prompts=prompts,
+        pairs=pairs,
+        steps=steps,
+        full_steps=full_steps,
+        levels=_numbers("--levels", levels),
+        plain_steps=tuple(int(count) for count in _numbers("--plain-steps", plain_steps)),
+        guidance=guidance,
+        seeds=seeds,
+        seed_prompts=seed_prompts,
+        seed=seed,
+        budget_s=budget_minutes * 60,
+    )
+    with errors_in_one_line(), EmbeddingClient(embedding) as embedder:
+        records = Records(out / RECORDS_FILE)
+        if refit:
+            setup = records.read()
+        else:
+            _make_folder(out)
+            with DenoiseClient(denoise, run_timeout_s=timeout) as executor:
+                store = latent_kv or executor.get_capabilities().latent_kv_target
+                with LatentKVClient(store) as latents:
+                    session = Session(embedder, executor, latents, wanted, judge)
+                    setup = session.run(records, quiet=as_json)
+        found, scored = fitted(
+            embedder, records, setup, Bars(max_wrong, max_drift), by, checker, wanted.command
+        )
+        _write(out, found, scored, records)
+    _tell(found, out, len(records.pairs), wanted.pairs, as_json)
+
+
+def _write(out: Path, found: Calibration, scored: Sequence[Scored], records: Records) -> None:
+    try:
+        (out / CALIBRATION_FILE).write_text(found.as_json(), encoding="utf-8")
+        losses = losses_by_relation(scored, unit_of(records))
+        (out / REPORT_FILE).write_text(markdown(found, losses), encoding="utf-8")
+        draw(found, out / PLOT_FILE)
+    except OSError as error:
+        fail(f"--out: cannot write to {out}: {error.strerror}")
+
+
+def _tell(found: Calibration, out: Path, measured: int, wanted: int, as_json: bool) -> None:
+    if as_json:
+        tiers = [tier.model_dump(mode="json") for tier in found.tiers]
+        print_json({"out": str(out), "pairs": measured, "tiers": tiers})
+        return
+    console = stdout()
+    table = table_of("kind", "seed", "level", "above", "drift", "wrong", "open")
+    for tier in found.tiers:
+        table.add_row(
+            tier.kind.value,
+            seed_word(tier.same_seed),
+            f"{tier.level:.3f}",
+            f"{tier.above:.3f}",
+            bounds(tier.drift),
+            bounds(tier.wrong),
+            "yes" if tier.open else f"no: {tier.closed_because}",
+        )
+    console.print(table)
+    if measured < wanted:
+        console.print(f"{measured} of {wanted} pairs; the same command goes on")
+    console.print(f"written: {out}/{CALIBRATION_FILE}, {REPORT_FILE}, {PLOT_FILE}")
+
+
+def _check_drawing() -> None:
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        fail(
+            f"a calibration needs {' and '.join(missing)}; "
+            "install with: pip install 'skipstone[cli]'"
+        )
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"--out: cannot make {out}: {error.strerror}", EXIT_BAD_INPUT)
+
+
+def _numbers(flag: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        fail(f"{flag}: {text!r} is not a list of numbers with commas between", EXIT_BAD_INPUT)
+
+
+def _checker(name: str) -> Checker | None:
+    if not name:
+        return None
+    module, _, function = name.partition(":")
+    try:
+        found: Checker = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        fail(f"--checker: {name} cannot be found: {error}", EXIT_BAD_INPUT)
+    return found
