@@ -28,7 +28,10 @@ from quality.sample import sampled
 from quality.session import TRACE_FIGURES, Session, parse_options, tell
 from quality.trace import CaptionRequest, with_new_seeds
 
-DECIDERS: Final = {Reuse.LATENT: (), Reuse.TABLE: ("--gate", "similarity")}
+DECIDERS: Final = {
+    Reuse.LATENT: (),
+    Reuse.TABLE: ("--gate", "similarity", "--uncalibrated", "table"),
+}
 """Who decides -> flags of the orchestrator; none for the product as it is."""
 
 Decisions = Mapping[Reuse, Sequence[Decision]]
