@@ -6,8 +6,9 @@ in this process with the same vectors and parameters, a bare gRPC call with answ
 size, and a comparison with every vector. They take turns, query by query, so that noise of the
 machine hits all alike.
 
-Vectors are clustered as prompts are (many around few topics), or MiniLM's of the prompts in a file
-(`--prompts bench/data/request_log.csv`; `--exact-limit` has the service use a graph for so few).
+Vectors are clustered as prompts are (many around few topics), or MiniLM's of the prompts in files
+(`--prompts bench/data/request_log.csv bench/data/parti_prompts.tsv`), with mixtures of neighbours
+where more are wanted. `--exact-limit` has the service use a graph for fewer.
 
     recall_at_10        share of the 10 nearest that is found; p99: the worst but 1 % of the queries
     search_ms           one search through the service; with its CPU and that of this process

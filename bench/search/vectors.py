@@ -20,6 +20,8 @@ _TOPIC_SIZE = 100
 _SPREAD = 0.3
 _BATCH = 64
 _EXACT_ROWS = 256
+_NEIGHBOURS = 20
+_JITTER = 0.02
 
 
 def clustered(count: int, dimension: int, topics: int, seed: int) -> Matrix:
@@ -39,7 +41,11 @@ def clustered_split(count: int, queries: int, dimension: int) -> tuple[Matrix, M
 
 
 def prompt_split(paths: Sequence[Path], count: int, queries: int) -> tuple[Matrix, Matrix]:
-    """MiniLM's vectors of the distinct prompts in tables, the last of them as queries."""
+    """MiniLM's vectors of the distinct prompts in tables, the last of them as queries.
+
+    When more are wanted than there are, mixtures of two that are close to each other are added, as
+    edits of one prompt lie between others.
+    """
     texts = list(dict.fromkeys(text for path in paths for text in _prompts(path)))
     texts = texts[: count + queries]
     encoder = load_minilm()
@@ -51,7 +57,21 @@ def prompt_split(paths: Sequence[Path], count: int, queries: int) -> tuple[Matri
                 raise found
             vectors.append(np.asarray(found.vector, np.float32))
     rows = np.stack(vectors)
-    return rows[:-queries], rows[-queries:]
+    entries, asked = rows[:-queries], rows[-queries:]
+    return np.concatenate([entries, mixtures(entries, count - len(entries), 0)]), asked
+
+
+def mixtures(rows: Matrix, count: int, seed: int) -> Matrix:
+    """Unit vectors between a row and one of its nearest neighbours, a little off the line."""
+    rng = np.random.default_rng(seed)
+    neighbours = nearest_exactly(rows, rows, _NEIGHBOURS)
+    first = rng.integers(len(rows), size=count)
+    second = neighbours[first, rng.integers(_NEIGHBOURS, size=count)]
+    share = rng.uniform(0.1, 0.5, size=(count, 1)).astype(np.float32)
+    mixed: Matrix = (1 - share) * rows[first] + share * rows[second]
+    mixed += _JITTER * rng.standard_normal(mixed.shape, np.float32)
+    mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    return mixed
 
 
 def _prompts(path: Path) -> list[str]:

@@ -46,7 +46,7 @@ class VectorIndexSettings(ServiceSettings):
     hnsw_ef_construction: int = Field(default=200, ge=8, le=4096)
     """Candidates looked at when a vector is added: more is better recall and slower adds."""
 
-    hnsw_ef_search: int = Field(default=128, ge=8, le=4096)
+    hnsw_ef_search: int = Field(default=384, ge=8, le=4096)
     """Candidates looked at in a search of a graph: more is better recall and slower searches."""
 
     rebuild_tombstone_share: float = Field(default=0.3, gt=0.0, lt=1.0)

@@ -30,7 +30,7 @@ class GraphOptions:
 
     m: int = 16
     ef_construction: int = 200
-    ef_search: int = 128
+    ef_search: int = 384
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
