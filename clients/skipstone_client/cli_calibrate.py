@@ -19,9 +19,10 @@ from skipstone_client.calibrate.fit import (
     unit_of,
 )
 from skipstone_client.calibrate.measure import Checker
+from skipstone_client.calibrate.pairs import read_pairs
 from skipstone_client.calibrate.records import Records
 from skipstone_client.calibrate.report import bounds, draw, markdown, seed_word
-from skipstone_client.calibrate.scoring import fitted
+from skipstone_client.calibrate.scoring import Scorer, fitted, measurement
 from skipstone_client.calibrate.session import Session, Wanted
 from skipstone_client.cli_output import (
     EXIT_BAD_INPUT,
@@ -88,6 +89,9 @@ def calibrate(
     max_drift: Annotated[
         float, typer.Option(min=0.0, help="Most drift of a tier (upper bound); 1: another seed's.")
     ] = MAX_DRIFT,
+    min_score: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="No pair of a lower score is run.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample and of the runs.")] = 1,
     by: Annotated[
         str, typer.Option(help="Who measures; stands in the file.")
@@ -126,6 +130,8 @@ def calibrate(
     )
     with errors_in_one_line(), EmbeddingClient(embedding) as embedder:
         records = Records(out / RECORDS_FILE)
+        scorer = Scorer(embedder)
+        sample = read_pairs(prompts, seed, scorer.embed)
         if refit:
             setup = records.read()
         else:
@@ -133,10 +139,15 @@ def calibrate(
             with DenoiseClient(denoise, run_timeout_s=timeout) as executor:
                 store = latent_kv or executor.get_capabilities().latent_kv_target
                 with LatentKVClient(store) as latents:
-                    session = Session(embedder, executor, latents, wanted, judge)
-                    setup = session.run(records, quiet=as_json)
+                    session = Session(executor, latents, wanted, judge)
+                    setup = session.run(records, scorer.above(sample, min_score), quiet=as_json)
         found, scored = fitted(
-            embedder, records, setup, Bars(max_wrong, max_drift), by, checker, wanted.command
+            scorer,
+            sample,
+            records,
+            setup,
+            Bars(max_wrong, max_drift, min_score),
+            measurement(records, setup, by, wanted.command, checker),
         )
         _write(out, found, scored, records)
     _tell(found, out, len(records.pairs), wanted.pairs, as_json)

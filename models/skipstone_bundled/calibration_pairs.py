@@ -4,36 +4,55 @@
     PYTHONPATH=models skipstone calibrate pairs.csv \
         --checker skipstone_bundled.calibration_pairs:shows_what_is_asked
 
-Rewordings of one scene, and edits of one attribute under the wording of the donor: both as
-`skipstone_bundled.captions` writes them, in a fixed order.
+Rewordings of one scene, in the same words but another sentence and order; captions that state the
+sizes which the donor's leaves out; and edits of one attribute under the wording of the donor. They
+are always the same, in the same order.
 """
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import random
+import re
 import sys
 from collections.abc import Iterator
 from typing import Final
 
 from PIL import Image
 
-from skipstone_bundled.captions import captions, random_wording, read_caption, write_caption
+from skipstone_bundled.captions import (
+    FORM_COUNT,
+    SIZE_WORDS,
+    random_wording,
+    read_caption,
+    write_caption,
+)
 from skipstone_bundled.checker import check_scene
 from skipstone_bundled.scenes import ATTRIBUTES, edit_background, edit_object, random_scene
 
-REWORDINGS: Final = 90
-EDITS_OF_EACH_KIND: Final = 5
+REWORDINGS: Final = 150
+ADDED_DETAILS: Final = 80
+EDITS_OF_EACH_KIND: Final = 20
 _SEED: Final = 2027
+_SIZES: Final = re.compile(
+    rf"\b({'|'.join(word for words in SIZE_WORDS.values() for word in words)}) "
+)
 
 
 def pairs() -> Iterator[tuple[str, str, str]]:
-    """Yields donor, prompt and what was changed: `reworded`, `background` or an attribute."""
+    """Yields donor, prompt and what was changed: `reworded`, `added` or what an edit changes."""
     rng = random.Random(_SEED)
     for _ in range(REWORDINGS):
-        donor, prompt = captions(random_scene(rng), 2, rng)
-        yield donor, prompt, "reworded"
+        scene, wording = random_scene(rng), random_wording(rng)
+        form = (wording.form + rng.randrange(1, FORM_COUNT)) % FORM_COUNT
+        other = dataclasses.replace(wording, form=form, reverse=rng.random() < 0.5)
+        yield write_caption(scene, wording), write_caption(scene, other), "reworded"
+    for _ in range(ADDED_DETAILS):
+        wording = dataclasses.replace(random_wording(rng), object_form=0)
+        prompt = write_caption(random_scene(rng), wording)
+        yield _SIZES.sub("", prompt), prompt, "added"
     for kind in ("background", *ATTRIBUTES):
         found = 0
         while found < EDITS_OF_EACH_KIND:

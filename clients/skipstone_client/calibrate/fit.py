@@ -27,6 +27,9 @@ from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.orchestration import ReuseKind
 
 BUCKET_EDGES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)
+REACH: Final = 0.05
+"""How far below the lowest measured score a threshold may lie: further down nobody has looked."""
+
 MAX_WRONG: Final = 0.15
 MAX_DRIFT: Final = 1.25
 _HIGHEST_THRESHOLD: Final = 0.9999
@@ -39,10 +42,12 @@ class Bars:
     Attributes:
         max_wrong: Largest upper bound of the share of wrong pictures.
         max_drift: Largest upper bound of the mean drift; 1 is the distance of two seeds.
+        min_score: No tier begins below it.
     """
 
     max_wrong: float = MAX_WRONG
     max_drift: float = MAX_DRIFT
+    min_score: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +56,6 @@ class Scored:
 
     record: PairRecord
     score: float
-    is_edit: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ def calibration_of(
     records: Records,
     scored: Sequence[Scored],
     random_scores: Sequence[float],
+    edited_scores: Sequence[float],
     services: ServiceIds,
     measured: Measurement,
     bars: Bars,
@@ -79,6 +84,7 @@ def calibration_of(
         records: What was measured.
         scored: Its pairs with their scores.
         random_scores: Scores of pairs of unrelated prompts.
+        edited_scores: Scores of pairs that differ in something a picture shows.
         services: What it holds for.
         measured: How it came about.
         bars: What a tier must keep.
@@ -89,10 +95,10 @@ def calibration_of(
     if not scored or not random_scores or not records.seeds:
         raise InvalidArgument("too little was measured to fit anything", field="--pairs")
     unit = unit_of(records)
-    edited = [item.score for item in scored if item.is_edit]
     chance = distribution(random_scores)
-    changed = distribution(edited) if edited else None
-    floor = min(max(chance.p99, changed.p99 if changed else 0.0), _HIGHEST_THRESHOLD)
+    changed = distribution(edited_scores) if edited_scores else None
+    lowest = max(chance.p99, changed.p99 if changed else 0.0, bars.min_score)
+    floor = min(lowest, _HIGHEST_THRESHOLD)
     points = points_by_way(scored, unit)
     return Calibration(
         schema_version=1,
@@ -135,6 +141,7 @@ def threshold(points: Sequence[tuple[float, float]], floor: float, bar: float) -
     """The least score above which a loss that falls with the score keeps a bar.
 
     The losses are first made to fall with the score (isotonic regression), since single pairs jump.
+    The threshold never lies more than REACH below a score that was measured.
 
     Args:
         points: Score and loss of each pair.
@@ -158,7 +165,7 @@ def threshold(points: Sequence[tuple[float, float]], floor: float, bar: float) -
     lowest = floor
     for (score, _), start in zip(places, starts, strict=False):
         if curve[start] <= bar:
-            return lowest
+            return max(lowest, score - REACH)
         lowest = score
     return None
 

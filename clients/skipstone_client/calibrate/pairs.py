@@ -15,7 +15,11 @@ import numpy.typing as npt
 from skipstone_shared.errors import InvalidArgument
 
 REWORDED: Final = "reworded"
-"""Relation of two prompts that ask for the same picture; any other name is of a changed thing."""
+"""Relation of two prompts that ask for the same picture."""
+
+ADDED: Final = "added"
+"""Relation of a donor to a prompt that asks for the same and more. Any other name is of something
+that was changed."""
 
 UNKNOWN: Final = ""
 """Relation of two prompts of a log: nobody has said whether they ask for the same."""
@@ -33,7 +37,8 @@ class Pair:
     Attributes:
         donor: The earlier one.
         prompt: The later one.
-        relation: `reworded`, what was changed (for example `colour`), or empty where unknown.
+        relation: `reworded`, `added`, what was changed (for example `colour`), or empty where
+            unknown.
     """
 
     donor: str
@@ -43,12 +48,10 @@ class Pair:
     @property
     def is_edit(self) -> bool:
         """Whether the pair is known to differ in something a picture shows."""
-        return self.relation not in (UNKNOWN, REWORDED)
+        return self.relation not in (UNKNOWN, REWORDED, ADDED)
 
 
-def read_pairs(
-    path: Path, count: int, seed: int, embed: Callable[[Sequence[str]], Vectors]
-) -> list[Pair]:
+def read_pairs(path: Path, seed: int, embed: Callable[[Sequence[str]], Vectors]) -> list[Pair]:
     """Pairs of a CSV file, in a random order that the seed fixes.
 
     Columns `donor`, `prompt` and perhaps `relation` are pairs as they are. A column `prompt` alone
@@ -56,7 +59,6 @@ def read_pairs(
 
     Args:
         path: The file.
-        count: Most pairs.
         seed: Of the sample.
         embed: Gives the vectors of prompts, `(prompts, dimension)`, L2 norm 1.
 
@@ -70,7 +72,7 @@ def read_pairs(
         pairs = nearest_earlier([row["prompt"] for row in rows][:_MAX_PROMPTS], embed)
     pairs = [pair for pair in dict.fromkeys(pairs) if pair.donor.strip() and pair.prompt.strip()]
     random.Random(seed).shuffle(pairs)
-    return pairs[:count]
+    return pairs
 
 
 def nearest_earlier(
@@ -89,15 +91,15 @@ def nearest_earlier(
     return pairs
 
 
-def random_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[tuple[str, str]]:
+def random_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[Pair]:
     """Prompts of different pairs, put together by chance: what unrelated prompts score."""
     rng = random.Random(seed)
-    found: list[tuple[str, str]] = []
+    found: list[Pair] = []
     if len(pairs) < 2:
         return found
     while len(found) < count:
         one, other = rng.sample(range(len(pairs)), 2)
-        found.append((pairs[one].donor, pairs[other].prompt))
+        found.append(Pair(pairs[one].donor, pairs[other].prompt))
     return found
 
 

@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
 
+import numpy as np
+
 from skipstone_client.calibrate.fit import Bars, Scored, calibration_of
-from skipstone_client.calibrate.pairs import Pair, random_pairs
+from skipstone_client.calibrate.pairs import Pair, Vectors, random_pairs
 from skipstone_client.calibrate.pictures import DESCRIPTION
 from skipstone_client.calibrate.records import Records, Setup
-from skipstone_client.calibrate.session import embed_all
 from skipstone_client.embedding import EmbeddingClient
 from skipstone_shared.calibration import Calibration, Measurement, ServiceIds
 from skipstone_shared.embeddings import EmbeddingCapabilities, EmbeddingInput
+from skipstone_shared.errors import SkipstoneError
 
 _RANDOM_PAIRS: Final = 1000
+_PATIENCE_S: Final = 60.0
 
 
 class Scorer:
@@ -27,64 +30,99 @@ class Scorer:
         self._embedder = embedder
         self.capabilities: EmbeddingCapabilities = embedder.get_capabilities()
 
-    def scores(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """A score for each donor and prompt; the similarity where there is no reranker."""
-        if not self.capabilities.reranker_id:
-            donors = embed_all(self._embedder, [donor for donor, _ in pairs])
-            asked = embed_all(self._embedder, [prompt for _, prompt in pairs])
-            return [float(a @ b) for a, b in zip(donors, asked, strict=True)]
-        return [self._rerank(donor, prompt) for donor, prompt in pairs]
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of texts, in as many calls as the service wants.
 
-    def _rerank(self, donor: str, prompt: str) -> float:
-        query, candidate = EmbeddingInput(text=prompt), EmbeddingInput(text=donor)
-        return self._embedder.rerank(query, [candidate], timeout_s=60.0)[0]
+        Raises:
+            SkipstoneError: A text has no vector.
+        """
+        size = self.capabilities.max_batch_size
+        vectors = []
+        for start in range(0, len(texts), size):
+            inputs = [EmbeddingInput(text=text) for text in texts[start : start + size]]
+            for result in self._embedder.embed(inputs, timeout_s=_PATIENCE_S):
+                if isinstance(result, SkipstoneError):
+                    raise result
+                vectors.append(result.vector)
+        return np.stack(vectors)
+
+    def scores(self, pairs: Sequence[Pair]) -> list[float]:
+        """A score for each pair; the similarity where there is no reranker."""
+        if not pairs:
+            return []
+        if not self.capabilities.reranker_id:
+            donors = self.embed([pair.donor for pair in pairs])
+            asked = self.embed([pair.prompt for pair in pairs])
+            # Rounding may carry equal prompts past 1.
+            return [min(1.0, max(0.0, float(a @ b))) for a, b in zip(donors, asked, strict=True)]
+        return [self._rerank(pair) for pair in pairs]
+
+    def above(self, pairs: Sequence[Pair], score: float) -> list[Pair]:
+        """The pairs that score at least so much, in order."""
+        return [
+            pair for pair, found in zip(pairs, self.scores(pairs), strict=True) if found >= score
+        ]
+
+    def _rerank(self, pair: Pair) -> float:
+        query, candidate = EmbeddingInput(text=pair.prompt), EmbeddingInput(text=pair.donor)
+        return self._embedder.rerank(query, [candidate], timeout_s=_PATIENCE_S)[0]
 
 
 def fitted(
-    embedder: EmbeddingClient,
+    scorer: Scorer,
+    sample: Sequence[Pair],
     records: Records,
     setup: Setup,
     bars: Bars,
-    by: str,
-    checker: str,
-    command: str,
+    measured: Measurement,
 ) -> tuple[Calibration, list[Scored]]:
     """Scores the records and fits a calibration.
+
+    Args:
+        scorer: Scores.
+        sample: All pairs that are known, run or not: what must not be reused is among them.
+        records: What was run.
+        setup: What is common to it.
+        bars: What a tier must keep.
+        measured: How it came about.
 
     Raises:
         InvalidArgument: Too little was measured.
     """
-    scorer = Scorer(embedder)
-    measured = list(records.pairs.values())
-    scores = scorer.scores([(record.donor, record.prompt) for record in measured])
-    pairs = [Pair(r.donor, r.prompt, r.relation) for r in measured]
+    pairs = [Pair(r.donor, r.prompt, r.relation) for r in records.pairs.values()]
     scored = [
-        Scored(record, score, pair.is_edit)
-        for record, score, pair in zip(measured, scores, pairs, strict=True)
+        Scored(record, score)
+        for record, score in zip(records.pairs.values(), scorer.scores(pairs), strict=True)
     ]
-    chance = scorer.scores(random_pairs(pairs, _RANDOM_PAIRS, setup.seed))
+    known = dict.fromkeys([*pairs, *sample])
     found = calibration_of(
         records,
         scored,
-        chance,
+        scorer.scores(random_pairs(list(known), _RANDOM_PAIRS, setup.seed)),
+        scorer.scores([pair for pair in known if pair.is_edit]),
         ServiceIds(
             embedder_id=scorer.capabilities.model_id,
             reranker_id=scorer.capabilities.reranker_id,
             model_hash=setup.model_hash,
         ),
-        Measurement(
-            by=by,
-            at=datetime.now(UTC).date().isoformat(),
-            command=command,
-            skipstone=version("skipstone"),
-            model_name=setup.model_name,
-            source=setup.source,
-            pairs=len(measured),
-            num_inference_steps=setup.num_inference_steps,
-            guidance_scale=setup.guidance_scale,
-            drift=f"{DESCRIPTION}; full runs have {setup.full_steps} steps",
-            wrong=f"where the full run is right, by {checker}" if checker else "",
-        ),
+        measured,
         bars,
     )
     return found, scored
+
+
+def measurement(records: Records, setup: Setup, by: str, command: str, checker: str) -> Measurement:
+    """How records came about, for the file."""
+    return Measurement(
+        by=by,
+        at=datetime.now(UTC).date().isoformat(),
+        command=command,
+        skipstone=version("skipstone"),
+        model_name=setup.model_name,
+        source=setup.source,
+        pairs=len(records.pairs),
+        num_inference_steps=setup.num_inference_steps,
+        guidance_scale=setup.guidance_scale,
+        drift=f"{DESCRIPTION}; full runs have {setup.full_steps} steps",
+        wrong=f"where the full run is right, by {checker}" if checker else "",
+    )

@@ -5,22 +5,20 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 from rich.progress import TimeRemainingColumn
 
 from skipstone_client.calibrate.measure import Checker, Runner, steps_at
-from skipstone_client.calibrate.pairs import Vectors, read_pairs
+from skipstone_client.calibrate.pairs import Pair
 from skipstone_client.calibrate.records import Records, Setup
 from skipstone_client.cli_progress import progress_bar
 from skipstone_client.denoise import DenoiseClient
-from skipstone_client.embedding import EmbeddingClient
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_shared.calibration import model_hash
 from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
-from skipstone_shared.embeddings import EmbeddingInput
-from skipstone_shared.errors import InvalidArgument, SkipstoneError
+from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import ReuseKind
 
@@ -53,7 +51,6 @@ class Session:
 
     def __init__(
         self,
-        embedder: EmbeddingClient,
         executor: DenoiseClient,
         store: LatentKVClient,
         wanted: Wanted,
@@ -64,7 +61,6 @@ class Session:
         Raises:
             InvalidArgument: The model cannot be run so, or cannot resume.
         """
-        self._embedder = embedder
         self._wanted = wanted
         params = GenerationParams(
             "a prompt", num_inference_steps=wanted.steps, guidance_scale=wanted.guidance
@@ -81,57 +77,44 @@ class Session:
             executor, store, plan.params, self._setup, plan.sigmas, kinds, checker
         )
 
-    def run(self, records: Records, *, quiet: bool) -> Setup:
+    def run(self, records: Records, sample: Sequence[Pair], *, quiet: bool) -> Setup:
         """Measures what is missing in the records until the time is up; returns their setup.
 
         Raises:
             SkipstoneError: A run failed; what was measured before it is kept.
         """
-        wanted = self._wanted
         records.open(self._setup)
-        sample = read_pairs(wanted.prompts, wanted.pairs, wanted.seed, self._embed)
-        chosen = list(dict.fromkeys(pair.prompt for pair in sample))[: wanted.seed_prompts]
-        work: list[Callable[[], None]] = [
-            lambda n=number, p=prompt: records.add_seeds(  # type: ignore[misc]
-                self._runner.measure_seeds(p, wanted.seeds, n)
-            )
-            for number, prompt in enumerate(chosen)
-            if prompt not in records.seeds
-        ]
-        work += [
-            lambda n=number, p=pair: records.add_pair(self._runner.measure_pair(p, n))  # type: ignore[misc]
-            for number, pair in enumerate(sample)
-            if (pair.donor, pair.prompt) not in records.pairs
-        ]
-        ends_at = time.monotonic() + wanted.budget_s
+        ends_at = time.monotonic() + self._wanted.budget_s
+        work = [*self._seed_work(records, sample), *self._pair_work(records, sample)]
         with progress_bar(TimeRemainingColumn(), quiet=quiet) as progress:
             task = progress.add_task("pairs", total=len(work))
-            for item in work:
+            for measure in work:
                 if time.monotonic() >= ends_at:
                     break
-                item()
+                measure()
                 progress.advance(task)
         return self._setup
 
-    def _embed(self, texts: Sequence[str]) -> Vectors:
-        return embed_all(self._embedder, texts)
+    def _seed_work(self, records: Records, sample: Sequence[Pair]) -> list[Callable[[], None]]:
+        done = len(records.seeds)
+        prompts = dict.fromkeys(pair.prompt for pair in sample)
+        missing = [prompt for prompt in prompts if prompt not in records.seeds]
 
+        def measure(prompt: str, number: int) -> None:
+            records.add_seeds(self._runner.measure_seeds(prompt, self._wanted.seeds, number))
 
-def embed_all(embedder: EmbeddingClient, texts: Sequence[str]) -> Vectors:
-    """Vectors of texts, in as many calls as the service wants.
+        wanted = missing[: max(0, self._wanted.seed_prompts - done)]
+        return [partial(measure, prompt, number) for number, prompt in enumerate(wanted, done)]
 
-    Raises:
-        SkipstoneError: A text has no vector.
-    """
-    size = embedder.get_capabilities().max_batch_size
-    vectors = []
-    for start in range(0, len(texts), size):
-        inputs = [EmbeddingInput(text=text) for text in texts[start : start + size]]
-        for result in embedder.embed(inputs, timeout_s=60.0):
-            if isinstance(result, SkipstoneError):
-                raise result
-            vectors.append(result.vector)
-    return np.stack(vectors)
+    def _pair_work(self, records: Records, sample: Sequence[Pair]) -> list[Callable[[], None]]:
+        def measure(pair: Pair, number: int) -> None:
+            records.add_pair(self._runner.measure_pair(pair, number))
+
+        return [
+            partial(measure, pair, number)
+            for number, pair in enumerate(sample[: self._wanted.pairs])
+            if (pair.donor, pair.prompt) not in records.pairs
+        ]
 
 
 def _setup(plan: GenerationPlan, full_steps: int, wanted: Wanted) -> Setup:

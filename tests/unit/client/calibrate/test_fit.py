@@ -86,16 +86,25 @@ def test_what_falls_already_stays_as_it_is(values: list[float]) -> None:
 
 def test_a_threshold_lies_below_the_first_score_from_which_the_loss_keeps_the_bar() -> None:
     points = [(0.3, 1.0), (0.4, 1.0), (0.6, 0.0), (0.7, 0.0), (0.9, 0.0)]
-    assert threshold(points, 0.0, 0.1) == 0.4
-    assert threshold(points, 0.5, 0.1) == 0.5, "the floor, where all above it keep the bar"
-    assert threshold(points, 0.0, 2.0) == 0.0
+    assert threshold(points, 0.0, 0.1) == pytest.approx(0.55)
+    assert threshold(points, 0.58, 0.1) == 0.58, "the floor, where all above it keep the bar"
+    assert threshold(points, 0.0, 2.0) == pytest.approx(0.25), "further down nobody has looked"
     assert threshold([(0.9, 1.0)], 0.0, 0.1) is None
     assert threshold(points, 0.95, 0.1) is None, "nothing was measured up there"
 
 
 def test_one_lucky_pair_among_bad_ones_opens_nothing() -> None:
     points = [(0.3, 1.0), (0.4, 0.0), (0.5, 1.0), (0.6, 1.0), (0.8, 0.0), (0.9, 0.0)]
-    assert threshold(points, 0.0, 0.1) == 0.6
+    assert threshold(points, 0.0, 0.1) == pytest.approx(0.75)
+
+
+def test_scores_closer_to_the_measured_ones_than_the_reach_begin_at_a_failing_one() -> None:
+    assert threshold([(0.88, 1.0), (0.9, 0.0)], 0.0, 0.1) == 0.88
+
+
+def test_no_tier_begins_below_the_least_score_that_was_asked_for() -> None:
+    found = fitted(scored(30, 0.9, lambda i: record(i, 9.0)), Bars(min_score=0.89))
+    assert only_tier(found).above == 0.89
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=30), st.floats(0, 1))
@@ -120,14 +129,14 @@ def record(
 
 
 def fitted(
-    scored: list[Scored], bars: Bars | None = None, chance: list[float] | None = None
+    scored: list[Scored], bars: Bars | None = None, edited: list[float] | None = None
 ) -> Calibration:
     records = Records(Path("unused"))
     spread = Spread(RENOISE, 0.5, 6.0)
     records.seeds = {"a": SeedRecord("a", 4, UNIT, (spread,))}
     records.pairs = {(s.record.donor, s.record.prompt): s.record for s in scored}
     bars = bars or Bars(max_wrong=0.2, max_drift=1.25)
-    return calibration_of(records, scored, chance or CHANCE, SERVICES, MEASURED, bars)
+    return calibration_of(records, scored, CHANCE, edited or [], SERVICES, MEASURED, bars)
 
 
 def only_tier(found: Calibration) -> CalibratedTier:
@@ -136,16 +145,16 @@ def only_tier(found: Calibration) -> CalibratedTier:
 
 
 def scored(
-    count: int, score: float, make: Callable[[int], PairRecord], start: int = 0, edit: bool = False
+    count: int, score: float, make: Callable[[int], PairRecord], start: int = 0
 ) -> list[Scored]:
-    return [Scored(make(start + i), score + i * 1e-4, edit) for i in range(count)]
+    return [Scored(make(start + i), score + i * 1e-4) for i in range(count)]
 
 
 def test_a_tier_is_open_where_its_pictures_are_right_and_near() -> None:
     tier = only_tier(fitted(scored(30, 0.9, lambda i: record(i, 9.0))))
     assert tier.open
     assert (tier.pairs, tier.kind, tier.same_seed, tier.level) == (30, RENOISE, False, 0.5)
-    assert tier.above == pytest.approx(0.198), "p99 of the random scores"
+    assert tier.above == pytest.approx(0.85)
     assert tier.drift is not None
     assert tier.drift.value == pytest.approx(0.9)
     assert tier.diversity is not None
@@ -161,9 +170,7 @@ def test_scores_at_which_pictures_are_wrong_are_left_below_the_threshold() -> No
 
 
 def test_no_threshold_lies_where_edited_prompts_score() -> None:
-    pairs = scored(30, 0.6, lambda i: record(i, 9.0, relation="colour"), edit=True)
-    pairs += scored(30, 0.9, lambda i: record(i, 9.0), start=100)
-    found = fitted(pairs)
+    found = fitted(scored(30, 0.9, lambda i: record(i, 9.0)), edited=[0.0, 0.5, 0.88])
     assert found.edited_scores is not None
     assert only_tier(found).above == pytest.approx(found.edited_scores.p99)
 
@@ -217,7 +224,7 @@ def test_nothing_measured_is_refused_in_words() -> None:
 def test_the_report_names_every_tier_and_the_plot_is_a_picture(tmp_path: Path) -> None:
     found = fitted(scored(30, 0.9, lambda i: record(i, 9.0)))
     text = markdown(found, {("colour", RENOISE, False, 0.5): (mean_interval([1.0, 2.0]), None)})
-    assert "| renoise | other | 0.500 | 0.198 | 0.90" in text
+    assert "| renoise | other | 0.500 | 0.850 | 0.90" in text
     assert "| colour | renoise | other | 0.500 | 1.50" in text
     draw(found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

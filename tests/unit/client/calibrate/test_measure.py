@@ -72,9 +72,7 @@ class Painter:
             self.greys[entry] = grey
             steps = (*request.snapshots.key_steps, params.num_inference_steps or 0)
             refs = tuple(LatentRef(NAMESPACE, entry, step) for step in steps)
-        yield DenoiseFinished(
-            1, 0, "key", snapshots=refs, snapshot_failures=self.failures
-        )
+        yield DenoiseFinished(1, 0, "key", snapshots=refs, snapshot_failures=self.failures)
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         assert namespace == NAMESPACE
@@ -198,29 +196,28 @@ def test_pairs_of_a_file_are_taken_as_they_are_in_an_order_that_a_seed_fixes(
 ) -> None:
     rows = "".join(f"d{i},p{i},{'colour' if i % 2 else 'reworded'}\n" for i in range(20))
     path = write(tmp_path / "pairs.csv", f"donor,prompt,relation\n{rows}")
-    found = read_pairs(path, 8, 1, words)
-    assert found == read_pairs(path, 8, 1, words) != read_pairs(path, 8, 2, words)
-    assert found == read_pairs(path, 20, 1, words)[:8], "more pairs later go on with these"
+    found = read_pairs(path, 1, words)
+    assert found == read_pairs(path, 1, words) != read_pairs(path, 2, words)
     assert {pair.is_edit for pair in found} == {True, False}
 
 
 def test_a_log_knows_no_relation(tmp_path: Path) -> None:
     path = write(tmp_path / "log.csv", "seq,prompt\n1,a fox\n2,a red fox\n")
-    (pair,) = read_pairs(path, 9, 1, words)
+    (pair,) = read_pairs(path, 1, words)
     assert (pair, pair.is_edit) == (Pair("a fox", "a red fox", UNKNOWN), False)
 
 
 @pytest.mark.parametrize("text", ["", "prompt\n", "text\nfox\n"])
 def test_a_file_without_prompts_is_refused_in_words(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidArgument, match="no column named prompt, or no row"):
-        read_pairs(write(tmp_path / "log.csv", text), 9, 1, words)
+        read_pairs(write(tmp_path / "log.csv", text), 1, words)
     with pytest.raises(InvalidArgument, match="cannot be read"):
-        read_pairs(tmp_path / "missing.csv", 9, 1, words)
+        read_pairs(tmp_path / "missing.csv", 1, words)
 
 
 def test_random_pairs_never_put_a_pair_back_together() -> None:
     pairs = [Pair(f"d{i}", f"p{i}") for i in range(5)]
     found = random_pairs(pairs, 200, 1)
     assert len(found) == 200
-    assert not {(pair.donor, pair.prompt) for pair in pairs} & set(found)
+    assert not set(pairs) & set(found)
     assert random_pairs(pairs[:1], 5, 1) == []
