@@ -155,7 +155,7 @@ def threshold(points: Sequence[tuple[float, float]], floor: float, bar: float) -
     if not ordered:
         return None
     # Equal scores are one place of the curve: their order would be chance.
-    places = [
+    places: list[tuple[float, list[float]]] = [
         (score, [loss for _, loss in group])
         for score, group in itertools.groupby(ordered, key=lambda point: point[0])
     ]

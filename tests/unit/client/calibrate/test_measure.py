@@ -124,6 +124,21 @@ def test_pairs_have_seeds_of_their_own_and_the_same_ones_when_run_again() -> Non
     assert not set(seeds[:third]) & set(seeds[third : 2 * third])
 
 
+def test_what_a_donor_shows_is_not_judged() -> None:
+    """Its prompt may say less than a checker needs."""
+
+    def strict(_: bytes, prompt: str) -> bool:
+        assert prompt == PAIR.prompt
+        return True
+
+    params = GenerationParams("unused", guidance_scale=3.0)
+    painter = Painter()
+    record = Runner(painter, painter, params, SETUP, SIGMAS, tuple(ReuseKind), strict).measure_pair(
+        PAIR, 3
+    )
+    assert all(run.right for run in record.resumed)
+
+
 def test_what_was_stored_is_removed_even_when_a_run_fails() -> None:
     painter = Painter()
     runner(painter).measure_pair(PAIR, 1)
