@@ -41,6 +41,8 @@ NAMESPACE = "calibration"
 
 _KINDS = {ReuseKind.RENOISE: ResumeKind.RENOISE, ReuseKind.TRAJECTORY: ResumeKind.TRAJECTORY}
 _LEASE_S = 600.0
+# Schedulers compute in float32: a level meant as 0.5 may come out as 0.49999997.
+_TOLERANCE = 1e-6
 # Far apart, so that no seed of one prompt is that of another.
 _SEED_STRIDE = 1000
 
@@ -204,8 +206,15 @@ class Runner:
 
 
 def steps_at(sigmas: Sequence[float], level: float) -> int:
-    """The step whose noise level is nearest, never the first or the last."""
-    return min(range(1, len(sigmas) - 1), key=lambda step: abs(sigmas[step] - level))
+    """The deepest step that a tier of a noise level may start at, as the reuse policy counts.
+
+    The first one where even that lies below the level: a tier then says of itself that it is
+    deeper.
+    """
+    inside = itertools.takewhile(
+        lambda step: sigmas[step] >= level - _TOLERANCE, range(1, len(sigmas) - 1)
+    )
+    return max(inside, default=1)
 
 
 def mean_distance(pictures: Sequence[Frames]) -> float:

@@ -180,8 +180,9 @@ def test_a_distance_counts_a_moved_edge_less_than_a_moved_object() -> None:
     assert mean_distance([edge, moved, further]) > 0
 
 
-def test_the_nearest_step_is_taken_but_neither_the_first_nor_the_last() -> None:
-    assert [steps_at(SIGMAS, level) for level in (1.0, 0.74, 0.5, 0.0)] == [1, 3, 5, 9]
+def test_a_level_is_resumed_at_where_the_policy_would() -> None:
+    """At the deepest step that is not below it."""
+    assert [steps_at(SIGMAS, level) for level in (1.0, 0.79, 0.5, 0.41, 0.0)] == [1, 2, 5, 5, 9]
 
 
 def words(texts: Sequence[str]) -> Vectors:
