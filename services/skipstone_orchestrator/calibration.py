@@ -1,8 +1,9 @@
 """Which reuse policy holds for the services that are really connected.
 
 A calibration file is a measurement of one encoder, reranker and model together. Its tiers hold only
-for these; with anything else in their place nobody knows what a score means or what a depth costs,
-so that the approximate tier is closed unless the operator has said that a table is to do.
+for these. With another model its scores still mean the same and only what a depth costs is unknown:
+then donors are used, but not deep. With another encoder or reranker nobody knows what a score
+means, and none is used. An operator may close the tier in both cases, or let a table decide.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from skipstone_orchestrator.reuse_policy import ReusePolicy, Rival, Tables, Tier
 from skipstone_shared.calibration import (
@@ -28,8 +30,15 @@ NO_CALIBRATION = "NO_CALIBRATION"
 BUNDLED = "bundled"
 """Name of the file that comes with Skipstone: the default encoder and gate on the bundled model."""
 
+SHALLOW_LEVEL = 0.8
+"""Noise level down to which donors are used with a model that was not measured: what the published
+table gives to the second lowest of its scores."""
+
+Uncalibrated = Literal["shallow", "closed", "table"]
+
 _BUNDLED_FILE = Path(__file__).parent / "bundled_calibration.json"
 _MAX_KEPT = 64
+_REMEDY = "make one for these services with `skipstone calibrate` and set calibration_file"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,13 +50,13 @@ class CalibrationLimits:
         min_diversity: Least diversity over seeds, as a share of the uncached one, of a tier that
             serves the donor's own prompt.
         beat_fewer_steps: Whether a tier must beat plain runs of as many steps.
-        table_otherwise: Whether the policy's own tables hold where the calibration does not.
+        otherwise: What holds where the calibration does not.
     """
 
     max_drift: float = 1.0
     min_diversity: float = 0.95
     beat_fewer_steps: bool = True
-    table_otherwise: bool = False
+    otherwise: Uncalibrated = "shallow"
 
 
 class Policies:
@@ -100,14 +109,17 @@ class Policies:
                 return dataclasses.replace(self.base, tables=self._tables, rivals=self._rivals)
             reason = CALIBRATION_MISMATCH
         facts: dict[str, object] = {"differs": list(differences), **services.model_dump()}
-        if self._limits.table_otherwise:
-            self._warn("similarity_table decides, which nobody has measured here", facts)
+        if self._limits.otherwise == "table":
+            self._warn(
+                f"similarity_table decides, which nobody has measured here; {_REMEDY}", facts
+            )
             return self.base
-        self._warn(
-            "the approximate tier is closed: no calibration was made with these services; "
-            "make one with `skipstone calibrate` and set calibration_file",
-            facts,
-        )
+        if self._limits.otherwise == "shallow" and differences == ("model_hash",):
+            self._warn(
+                f"reuse stays shallow: the calibration is of another model; {_REMEDY}", facts
+            )
+            return dataclasses.replace(self.base, tables=_shallow(self._tables))
+        self._warn(f"the approximate tier is closed: no calibration fits; {_REMEDY}", facts)
         return dataclasses.replace(self.base, closed=reason)
 
 
@@ -163,6 +175,23 @@ def closing_reason(
         high = "not measured" if tier.drift is None else f"up to {tier.drift.high:.2f}"
         return f"its drift is {high}, max_drift is {limits.max_drift:g}"
     return ""
+
+
+def _shallow(tables: Tables) -> Tables:
+    """The same scores for another model: nothing deep, and nothing that was measured of depth."""
+
+    def raised(rows: tuple[Tier, ...]) -> tuple[Tier, ...]:
+        return tuple(
+            dataclasses.replace(row, level=max(row.level, SHALLOW_LEVEL), drift=None, wrong=None)
+            for row in rows
+        )
+
+    return Tables(
+        raised(tables.renoise),
+        raised(tables.trajectory),
+        raised(tables.renoise_same_seed),
+        raised(tables.trajectory_same_seed),
+    )
 
 
 def _row(tier: CalibratedTier, limits: CalibrationLimits) -> Tier:

@@ -9,7 +9,12 @@ from pydantic import Field, field_validator, model_validator
 
 from skipstone_orchestrator.audits import AuditSettings
 from skipstone_orchestrator.cache_options import MAX_TOP_K, CacheDefaults
-from skipstone_orchestrator.calibration import CalibrationLimits, Policies, load_calibration
+from skipstone_orchestrator.calibration import (
+    CalibrationLimits,
+    Policies,
+    Uncalibrated,
+    load_calibration,
+)
 from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.drift_guard import DriftLimits
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
@@ -64,9 +69,9 @@ class OrchestratorSettings(ServiceSettings):
     """File of `skipstone calibrate` that says which score may skip how much: bundled is that of the
     default encoder and gate on the bundled model, empty is none."""
 
-    uncalibrated: Literal["closed", "table"] = "table"
-    """What holds where the calibration was made with another encoder, reranker or model, or there
-    is none: closed takes no donor at all, table follows similarity_table, which nobody measured."""
+    uncalibrated: Uncalibrated = "table"
+    """What holds where no calibration fits: shallow uses donors down to noise level 0.8 when only
+    the model is another one, and else none; closed uses none; table follows similarity_table."""
 
     max_calibrated_drift: float = Field(default=1.25, ge=0.0)
     """Largest upper bound of the drift of a calibrated tier; 1 is the distance of two pictures of
@@ -276,7 +281,7 @@ class OrchestratorSettings(ServiceSettings):
                 max_drift=self.max_calibrated_drift,
                 min_diversity=self.min_seed_diversity,
                 beat_fewer_steps=self.beat_fewer_steps,
-                table_otherwise=self.uncalibrated == "table",
+                otherwise=self.uncalibrated,
             ),
         )
 

@@ -115,18 +115,37 @@ def test_with_the_services_it_was_made_with_its_tiers_decide() -> None:
     assert [skipped(policy, score) for score in (0.9, 0.91, 0.96)] == [0, 6, 10]
 
 
-@pytest.mark.parametrize("other", ["embedder_id", "reranker_id", "model_hash"])
-def test_with_any_other_service_no_donor_is_used_and_an_operator_is_told_what_differs(
-    other: str,
+@pytest.mark.parametrize(
+    ("other", "limits"),
+    [
+        ("embedder_id", LIMITS),
+        ("reranker_id", LIMITS),
+        ("model_hash", CalibrationLimits(otherwise="closed")),
+    ],
+)
+def test_with_other_services_no_donor_is_used_and_an_operator_is_told_what_differs(
+    other: str, limits: CalibrationLimits
 ) -> None:
     warnings = Warnings()
-    policies = Policies(BASE, calibration(), LIMITS, warnings)
+    policies = Policies(BASE, calibration(), limits, warnings)
     policy = policies.in_force(SERVICES.model_copy(update={other: "something else"}))
     told = verdict(policy, 1.0)
     assert (told.skip_steps, told.reason) == (0, CALIBRATION_MISMATCH)
     ((sentence, facts),) = warnings
     assert "skipstone calibrate" in sentence
     assert facts["differs"] == [other]
+
+
+def test_with_another_model_the_same_scores_are_trusted_but_not_deep() -> None:
+    """What a score means does not depend on the model; what a depth costs does."""
+    warnings = Warnings()
+    found = calibration(tier(0.9, 0.7), tier(0.5, 0.95), plain_runs=(plain(18, 0.0),))
+    policies = Policies(BASE, found, LIMITS, warnings)
+    policy = policies.in_force(SERVICES.model_copy(update={"model_hash": "another"}))
+    assert [skipped(policy, score) for score in (0.7, 0.8, 0.96)] == [0, 2, 4]
+    ((sentence, facts),) = warnings
+    assert "shallow" in sentence
+    assert facts["differs"] == ["model_hash"]
 
 
 def test_services_that_come_again_are_warned_of_once() -> None:
@@ -139,7 +158,7 @@ def test_services_that_come_again_are_warned_of_once() -> None:
 
 def test_an_operator_may_let_the_table_decide_where_nothing_was_measured() -> None:
     for found in (None, calibration(services=SERVICES.model_copy(update={"model_hash": "b"}))):
-        policy = in_force(found, CalibrationLimits(table_otherwise=True))
+        policy = in_force(found, CalibrationLimits(otherwise="table"))
         assert policy.tables.renoise == PUBLISHED_TABLE
         assert skipped(policy, 0.96) == 10
 
@@ -244,7 +263,7 @@ def test_the_policys_version_changes_with_the_file_and_with_every_limit() -> Non
         (found, CalibrationLimits(max_drift=0.5)),
         (found, CalibrationLimits(min_diversity=0.5)),
         (found, CalibrationLimits(beat_fewer_steps=False)),
-        (found, CalibrationLimits(table_otherwise=True)),
+        (found, CalibrationLimits(otherwise="table")),
     ]
     versions = {Policies(BASE, *variant, Warnings()).base.version for variant in variants}
     assert len(versions) == len(variants)
