@@ -33,6 +33,7 @@ from gate.decisions import PairJudge
 from gate.pair_sets import DATA, PairSet, generated_sets, published_sets
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_gate.real_prompts import read_parti
+from skipstone_shared.structured_logging import configure_logging
 
 _Z = 1.959964
 _CALLS = 400
@@ -118,6 +119,7 @@ def main() -> int:
     parser.add_argument("--curve", action="store_true", help="print the trade-off by threshold too")
     parser.add_argument("--cross-encoder", type=Path, help="folder of a cross-encoder to measure")
     arguments = parser.parse_args()
+    configure_logging("bench-gate", "warning", "console")
     sets = [*published_sets(), *generated_sets()]
     with PairJudge() as judge:
         method = f"default settings ({judge.reranker_id})"

@@ -59,7 +59,9 @@ def main() -> int:
         return 2
     # Takes seconds to import: after the file is known to be good.
     from gate.decisions import PairJudge
+    from skipstone_shared.structured_logging import configure_logging
 
+    configure_logging("score-pairs", "warning", "console")
     with PairJudge() as judge:
         for number, decision in enumerate(judge.decide(pairs), 1):
             line = {

@@ -27,8 +27,9 @@ from skipstone_orchestrator.decision import GATE_UNAVAILABLE, Query
 from skipstone_orchestrator.gate import Gate, RerankGate, SimilarityGate
 from skipstone_orchestrator.generation_calls import GenerationCall, planned_query
 from skipstone_orchestrator.reuse_policy import Donor, judge
+from skipstone_shared.calibration import ServiceIds
 from skipstone_shared.denoise_runs import GenerationPlan
-from skipstone_shared.embeddings import Embedding, EmbeddingInput
+from skipstone_shared.embeddings import Embedding, EmbeddingInput, RerankScores
 from skipstone_shared.errors import FailedPrecondition, SkipstoneError
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.index_entries import IndexEntry, SearchHit
@@ -70,7 +71,7 @@ class PairJudge:
         """
         embedding, orchestrator = embedding or EmbeddingSettings(), OrchestratorSettings()
         self._reranker = load_reranker(embedding)
-        self._policy = orchestrator.policy()
+        self._policies = orchestrator.policies()
         self._gate = _gate(orchestrator, self._reranker)
         self._encoder = load_encoder(embedding)
         self._vectors: dict[str, Embedding] = {}
@@ -130,13 +131,20 @@ class PairJudge:
         except SkipstoneError:
             return PairDecision(0, similarity, None, GATE_UNAVAILABLE)
         score = scores[0] if scores is not None else None
+        policy = self._policies.in_force(
+            ServiceIds(
+                embedder_id=self._encoder.get_capabilities().model_id,
+                reranker_id="" if scores is None else self.reranker_id,
+                model_hash=self._query.model_hash,
+            )
+        )
         donor = Donor(
             similarity=similarity,
             score=score,
             steps={self._query.schedule.num_inference_steps},
             same_prompt=stored == wanted,
         )
-        verdict = judge(self._policy, self._query.schedule, donor, self._query.use.limits)
+        verdict = judge(policy, self._query.schedule, donor, self._query.use.limits)
         return PairDecision(verdict.skip_steps, similarity, score, verdict.reason)
 
 
@@ -152,7 +160,7 @@ class _LocalReranker:
         """Scores candidates."""
         if self._reranker is None:
             raise FailedPrecondition("no reranker is configured")
-        return self._reranker.rerank(query, candidates)
+        return RerankScores(self._reranker.rerank(query, candidates), self._reranker.reranker_id)
 
 
 def _gate(settings: OrchestratorSettings, reranker: Reranker | None) -> Gate:

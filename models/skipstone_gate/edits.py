@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from skipstone_gate import vocabulary as words
 from skipstone_gate.prompts import DEED, MOTION, RELATION, SIGN, TOGETHER, WITHOUT, Item, Scene
@@ -21,13 +22,14 @@ def _quality(name: str, pool: tuple[str, ...]) -> Edit:
     """Another value of a quality that one of the things has."""
 
     def edit(scene: Scene, rng: random.Random) -> Scene | None:
-        for place in ("first", "second"):
-            item: Item | None = getattr(scene, place)
-            if item is not None and getattr(item, name):
-                value = _other(pool, getattr(item, name), rng)
-                return dataclasses.replace(
-                    scene, **{place: dataclasses.replace(item, **{name: value})}
-                )
+        def changed(item: Item) -> Item:
+            value = _other(pool, getattr(item, name), rng)
+            return dataclasses.replace(item, **{name: value})
+
+        if getattr(scene.first, name):
+            return dataclasses.replace(scene, first=changed(scene.first))
+        if scene.second is not None and getattr(scene.second, name):
+            return dataclasses.replace(scene, second=changed(scene.second))
         return None
 
     return edit
@@ -116,7 +118,10 @@ def _action(scene: Scene, rng: random.Random) -> Scene | None:
 def _of_scene(name: str, pool: tuple[str, ...]) -> Edit:
     def edit(scene: Scene, rng: random.Random) -> Scene | None:
         value: str = getattr(scene, name)
-        return dataclasses.replace(scene, **{name: _other(pool, value, rng)}) if value else None
+        if not value:
+            return None
+        changes: dict[str, Any] = {name: _other(pool, value, rng)}
+        return dataclasses.replace(scene, **changes)
 
     return edit
 

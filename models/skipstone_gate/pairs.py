@@ -99,9 +99,9 @@ class _Source:
         if self._real and rng.random() < 0.25:
             for _ in range(_TRIES):
                 prompt = rng.choice(self._real)
-                edited = edited_prompt(prompt, rng)
-                if edited:
-                    return Pair(prompt, edited, False, "real prompt edited")
+                reworked = edited_prompt(prompt, rng)
+                if reworked:
+                    return Pair(prompt, reworked, False, "real prompt edited")
         kind = rng.choice(self._kinds)
         scene, edited = self._edited(self._edits[kind])
         state = rng.getstate()
