@@ -51,6 +51,7 @@ class Painter:
         self.greys: dict[str, float] = {}
         self.deleted: list[str] = []
         self.refusal = ""
+        self.refusals = 10**6
         self.failures: tuple[SnapshotFailure, ...] = ()
 
     def run(self, request: DenoiseRequest) -> Generator[DenoiseEvent, None, None]:
@@ -60,9 +61,10 @@ class Painter:
         if resume is not None:
             share = resume.skip_steps / 10 if resume.kind is ResumeKind.RENOISE else 1.0
             grey = (1 - share) * grey + share * self.greys[resume.donor.entry_id]
-        yield DenoiseStarted(
-            resume.skip_steps if resume else 0, self.refusal if resume else "", "no such latent"
-        )
+        refused = resume is not None and self.refusal and self.refusals > 0
+        self.refusals -= bool(refused)
+        reason = self.refusal if refused else ""
+        yield DenoiseStarted(resume.skip_steps if resume else 0, reason, "no such latent")
         buffer = io.BytesIO()
         Image.new("RGB", (8, 8), (round(grey),) * 3).save(buffer, "PNG")
         yield Artifact("image/png", buffer.getvalue(), 8, 8)
@@ -147,6 +149,15 @@ def test_what_was_stored_is_removed_even_when_a_run_fails() -> None:
     with pytest.raises(Unavailable, match="a donor was refused: no such latent"):
         runner(painter).measure_pair(PAIR, 2)
     assert set(painter.deleted) == set(painter.greys)
+
+
+def test_a_store_that_was_slow_is_asked_again() -> None:
+    painter = Painter()
+    painter.refusal, painter.refusals = "STORE_TIMEOUT", 3
+    assert len(runner(painter).measure_pair(PAIR, 1).resumed) == 8
+    painter.refusals = 10**6
+    with pytest.raises(Unavailable, match="a donor was refused"):
+        runner(painter).measure_pair(PAIR, 2)
 
 
 def test_a_snapshot_that_was_not_stored_ends_the_measurement() -> None:
