@@ -105,9 +105,10 @@ class OrchestratorSettings(ServiceSettings):
     key_levels: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6, 0.5)
     """Noise levels whose snapshots are stored when donors are used by trajectory."""
 
-    max_drift: float = Field(default=1.0, ge=0.0)
-    """Largest drift that is accepted: 0 is the full run itself, 1 a picture that has nothing in
-    common with it. A tier whose audits have an upper confidence bound above this closes."""
+    max_drift: float = Field(default=0.8, ge=0.0)
+    """Largest drift of latents that is accepted: 0 is the full run itself, about 1 is something
+    that has nothing in common with it. A tier whose audits have an upper confidence bound above
+    this closes, and a donor with one audit above it is set aside."""
 
     drift_audit_share: float = Field(default=0.01, ge=0.0, le=1.0)
     """Share of the hits that is run again in full while the executor is idle, to measure drift; 0
