@@ -29,13 +29,12 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-import faiss
 import torch
 
 from cacheplane.entries import DIMENSION, SHAPES, Sizes
 from cacheplane.limits import Echo, RawLmdb
 from cacheplane.measuring import Bench, measure_starts
-from cacheplane.prepare import load_graph, prepare
+from cacheplane.prepare import load_faiss, load_graph, prepare
 from cacheplane.rivals import FaissIndex, rivals
 from cacheplane.services import running
 from cacheplane.tables import draw
@@ -78,7 +77,7 @@ def measure(
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
         raw = RawLmdb(scratch / "lmdb")
         stack.callback(raw.close)
-        index = FaissIndex(faiss.read_index(str(directory / "faiss")), sizes.entries)
+        index = FaissIndex(load_faiss(directory), sizes.entries)
         bench = Bench(
             sizes,
             vectors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import faiss
 import hnswlib
@@ -118,6 +119,12 @@ def build_faiss(vectors: Matrix) -> faiss.IndexHNSWFlat:
     faiss.omp_set_num_threads(1)
     index = faiss.IndexHNSWFlat(DIMENSION, settings.hnsw_m, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = settings.hnsw_ef_construction
-    index.hnsw.efSearch = settings.hnsw_ef_search
     index.add(np.ascontiguousarray(vectors))
+    return index
+
+
+def load_faiss(directory: Path) -> Any:
+    """The index of ``build_faiss``, which looks at as many candidates as the service does."""
+    index: Any = faiss.read_index(str(directory / "faiss"))
+    index.hnsw.efSearch = VectorIndexSettings().hnsw_ef_search
     return index
