@@ -725,7 +725,9 @@ class LookupResponse(_message.Message):
     compatibility_key: _builtins.str
     """Compatibility key of the fingerprint."""
     entry_id: _builtins.str
-    """Entry id that Save of the same request should use."""
+    """Entry id that Save of the same request should use: one for a full run, and another one, which
+    changes with the policy, for a run that is resumed as this decision says.
+    """
     policy_version: _builtins.str
     """Version of the policy that decided."""
     @_builtins.property
@@ -788,6 +790,7 @@ class Candidate(_message.Message):
     SKIP_STEPS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    REUSE_TIER_FIELD_NUMBER: _builtins.int
     similarity: _builtins.float
     """Cosine similarity."""
     rerank_score: _builtins.float
@@ -798,6 +801,8 @@ class Candidate(_message.Message):
     """Why it was taken or refused."""
     explanation: _builtins.str
     """The same for people, with the numbers that decided. Only in an explanation."""
+    reuse_tier: _builtins.str
+    """Tier of the policy it would be used in, as in Provenance.reuse_tier; empty when it was refused."""
     @_builtins.property
     def entry(self) -> Global___Entry:
         """Its entry."""
@@ -811,10 +816,11 @@ class Candidate(_message.Message):
         skip_steps: _builtins.int = ...,
         reason: _builtins.str = ...,
         explanation: _builtins.str = ...,
+        reuse_tier: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "entry", b"entry", "rerank_score", b"rerank_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "entry", b"entry", "explanation", b"explanation", "reason", b"reason", "rerank_score", b"rerank_score", "similarity", b"similarity", "skip_steps", b"skip_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "entry", b"entry", "explanation", b"explanation", "reason", b"reason", "rerank_score", b"rerank_score", "reuse_tier", b"reuse_tier", "similarity", b"similarity", "skip_steps", b"skip_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
     _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
@@ -953,7 +959,8 @@ class SaveRequest(_message.Message):
     """Namespace; empty means "default"."""
     entry_id: _builtins.str
     """Entry the snapshots were written under: entry_id of the Lookup of this very request, or an id
-    of the caller's own. The id that Lookup gives for another request is refused.
+    of the caller's own. The id that Lookup gives for another request, or gave under another reuse
+    policy, is refused.
     """
     prompt: _builtins.str
     """Prompt of the run."""
