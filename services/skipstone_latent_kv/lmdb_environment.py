@@ -63,7 +63,7 @@ class LmdbEnvironment:
         except DataCorrupt:
             self._lock.release()
             raise
-        except lmdb.Error as error:
+        except (lmdb.Error, OSError) as error:
             self._lock.release()
             raise FailedPrecondition(
                 f"the data in {path} cannot be opened ({error}); restore it or start with an empty "

@@ -129,7 +129,7 @@ class LmdbRows:
         """Writes the bytes of a snapshot; ``value_id`` is above all before it."""
         for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
             chunk = data[start : start + CHUNK_BYTES]
-            txn.put(_CHUNK.pack(value_id, number), chunk, db=self._chunks, append=True)
+            _append(txn, _CHUNK.pack(value_id, number), chunk, self._chunks)
 
     def value(self, txn: Transaction, value_id: int) -> bytes:
         """A copy of the bytes of a snapshot, as far as they are there."""
@@ -195,7 +195,10 @@ class LmdbRows:
         """
         found: list[EvictionEvent] = []
         for row, value in txn.cursor(db=self._events):
-            event = _event(event_sequence(bytes(row)), bytes(value))
+            sequence = event_sequence(bytes(row))
+            if not sequence:
+                continue
+            event = _event(sequence, bytes(value))
             if found and event.sequence != found[-1].sequence + 1:
                 found.clear()
             found.append(event)
@@ -206,7 +209,7 @@ class LmdbRows:
         cursor = txn.cursor(db=self._events)
         for event in events:
             value = "\0".join((event.kind.value, event.namespace, event.entry_id)).encode()
-            txn.put(_SEQUENCE.pack(event.sequence), value, db=self._events, append=True)
+            _append(txn, _SEQUENCE.pack(event.sequence), value, self._events)
             oldest_kept = _SEQUENCE.pack(max(0, event.sequence - keep + 1))
             while cursor.first() and bytes(cursor.key()) < oldest_kept:
                 cursor.delete()
@@ -231,6 +234,13 @@ def chunk_place(row: bytes) -> tuple[int, int] | None:
 def event_sequence(row: bytes) -> int:
     """Number of an event; 0 when that is no key of one."""
     return int.from_bytes(row, "big") if len(row) == _SEQUENCE.size else 0
+
+
+def _append(txn: Transaction, row: bytes, value: bytes | memoryview, table: Any) -> None:
+    """Puts a row behind all others of a table, or in its place where a damaged key comes last."""
+    if not txn.put(row, value, db=table, append=True):
+        # LMDB says no more than this, and has written nothing.
+        txn.put(row, value, db=table)
 
 
 def _event(sequence: int, value: bytes) -> EvictionEvent:

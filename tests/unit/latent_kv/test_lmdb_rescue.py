@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from tests.contract.latent_store_cases import Write, latents, list_all, list_ids
 
 from skipstone_latent_kv.data_check import verify
 from skipstone_latent_kv.lmdb_store import LmdbStore
+from skipstone_shared import lmdb_file
 from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition, LatentNotFound
 from skipstone_shared.latents import checksum
@@ -252,5 +255,36 @@ def test_a_chunk_with_a_key_that_is_none_is_in_nobodys_way(
     store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
     check_store(store, written)
     assert len(list_ids(store)) == len(written)
+    ref = save(store, "new", latents(99, 20_000))
+    assert checksum(store.read_latent("", ref).data) == ref.xxh3_64
     store.close()
     assert verify(tmp_path).problems == ()
+
+
+def test_a_removal_behind_a_key_that_is_none_is_told_after_a_restart(
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]]
+) -> None:
+    (tmp_path / "data.mdb").write_bytes(filled[0])
+    alter(tmp_path, b"events", lambda txn: txn.put(b"\xff" * 9, b"deleted\0default\0e7"))
+    store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+    watch = store.watch_evictions("")
+    store.delete_entries("", ["e1"])
+    event = next(watch)
+    store.close()
+    store = LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES)
+    assert event.sequence > 1
+    assert next(store.watch_evictions("", event.sequence - 1)) == event
+    store.close()
+
+
+def test_a_disk_that_cannot_be_read_stops_the_start_and_frees_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad_sector(*_: object, **__: object) -> list[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    LmdbStore(tmp_path, initial_map_bytes=MAP_BYTES).close()
+    monkeypatch.setattr(lmdb_file.verify, "verify", bad_sector)
+    with pytest.raises(FailedPrecondition, match=r"Input/output error.*restore it or start with"):
+        LmdbStore(tmp_path)
+    DirectoryLock(tmp_path).release()
