@@ -78,24 +78,26 @@ def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int) -> tuple[int, int]
                     txn.put(key, value, db=meta)
             kept = lost = 0
             for key, value in damaged.rows("entries"):
-                if txn.get(key[:_PARTITION_BYTES], db=partitions) is not None and _is_entry(
-                    key, value
-                ):
-                    txn.put(key, value, db=entries)
-                    kept += 1
-                else:
+                revision = _revision(key, value)
+                if revision is None or txn.get(key[:_PARTITION_BYTES], db=partitions) is None:
                     lost += 1
+                    continue
+                # A damaged page may lead to one of before, with records that were replaced since.
+                other = txn.get(key, db=entries)
+                if other is None or decode_record(other).revision < revision:
+                    txn.put(key, value, db=entries)
+                kept += other is None
         environment.sync(True)
     finally:
         environment.close()
     return kept, lost
 
 
-def _is_entry(key: bytes, value: memoryview) -> bool:
+def _revision(key: bytes, value: memoryview) -> int | None:
     with suppress(DataCorrupt):
-        decode_record(value)
-        return len(key) == _KEY_BYTES
-    return False
+        revision = decode_record(value).revision
+        return revision if len(key) == _KEY_BYTES else None
+    return None
 
 
 def _is_partition(key: bytes, value: bytes) -> bool:

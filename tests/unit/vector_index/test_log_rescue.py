@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from structlog.testing import capture_logs
 from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition
 from skipstone_shared.index_entries import IndexEntry, Vector, VectorEntry
-from skipstone_shared.lmdb_file import check_pages
+from skipstone_shared.lmdb_file import DamagedFile, check_pages
+from skipstone_vector_index import log_rescue
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.partition_codec import decode_partition, encode_partition
 from skipstone_vector_index.record_log import RecordLog
@@ -136,6 +138,34 @@ def test_what_can_be_read_is_kept_and_the_damaged_file_too(
     assert told["entries_kept"] == len(kept) < len(stored)
     assert (tmp_path / "records.mdb.damaged").stat().st_size == len(sound)
     assert sorted(path.name for path in tmp_path.glob("*rescued*")) == []
+
+
+def test_a_record_that_was_replaced_does_not_take_the_place_of_the_new_one(
+    tmp_path: Path, filled: tuple[bytes, Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flipped bit in a branch page may lead to a leaf of before, whose checksums are right."""
+    before, now = tmp_path / "before.mdb", tmp_path / "records.mdb"
+    for file in (before, now):
+        file.write_bytes(filled[0])
+    index = open_index(tmp_path)
+    new = VectorEntry(IndexEntry("e1", seed=1, labels={"version": "new"}), vector(1))
+    assert index.upsert_entries("", KEYS[0], [new]) == [None]
+    index.close()
+
+    class Twice(DamagedFile):
+        def rows(self, table: str) -> Iterator[tuple[bytes, memoryview]]:
+            return itertools.chain(super().rows(table), DamagedFile(before).rows(table))
+
+    def damaged(file: Path) -> None:
+        raise DataCorrupt("damaged")
+
+    monkeypatch.setattr(log_rescue, "check_pages", damaged)
+    monkeypatch.setattr(log_rescue, "DamagedFile", Twice)
+    with capture_logs() as logs:
+        index = open_index(tmp_path)
+    assert index.get_entry("", "e1").entry.labels == {"version": "new"}
+    assert logs[0]["entries_kept"] == len(found_in(index)) == len(filled[1])
+    index.close()
 
 
 @pytest.mark.parametrize("size", [1, PAGE - 1, META_PAGES * PAGE])
