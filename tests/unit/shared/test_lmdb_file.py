@@ -7,7 +7,9 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from structlog.testing import capture_logs
 
+from skipstone_shared import lmdb_file
 from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.lmdb_file import DamagedFile, check_pages
 
@@ -45,6 +47,19 @@ def test_all_rows_are_read_in_order(file: Path) -> None:
                 expected = list(txn.cursor())
             assert [(key, bytes(value)) for key, value in damaged.rows(name.decode())] == expected
     assert list(damaged.rows("unknown")) == []
+
+
+def test_a_check_that_may_take_minutes_is_told_of(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a start on a terabyte looks like a service that hangs."""
+    with capture_logs() as logs:
+        check_pages(file)
+    assert logs == []
+    monkeypatch.setattr(lmdb_file, "_TOLD_FROM_BYTES", file.stat().st_size)
+    with capture_logs() as logs:
+        check_pages(file)
+    assert [line["size_bytes"] for line in logs] == [file.stat().st_size]
 
 
 def test_whatever_is_damaged_rows_are_read_or_passed_over(file: Path) -> None:
