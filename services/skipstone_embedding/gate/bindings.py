@@ -170,7 +170,7 @@ def _name(thing: Thing, names: Mapping[str, str], tell_apart: frozenset[str]) ->
 
 
 def _number(thing: Thing) -> str:
-    counts = [word.base for word in thing.qualities if word.tag is Tag.COUNT]
+    counts = [w.base for w in thing.qualities if w.tag is Tag.COUNT and w.base != "all"]
     if counts:
         return counts[-1]
     return "several" if thing.head.plural else "one"

@@ -19,6 +19,7 @@ _NEAREST = frozenset({"of", "with_", "style", "from_", "for_", "wearing", "holdi
 
 _IN_NAME = frozenset({Tag.ADJECTIVE, Tag.COUNT, Tag.NOUN, Tag.TEXT})
 _PLACES = frozenset(lists.OPEN_PLACES.values())
+_COLOURS = frozenset(lists.COLOURS.values())
 _PARTS = frozenset({"side", "corner", "part", "half", "edge", "area", "third"})
 _OUTSIDES = frozenset({"surface", "middle", "center"})
 _REFERRING = frozenset({"it", "them", "him", "her"})
@@ -222,14 +223,25 @@ class _Reader:
         elif nouns and self._opens_prompt(nouns[-1]):
             self._after_filler = True
             return
+        elif self._is_colour_of_last(name):
+            self._describe(name, fronted=False, nearest=True)
         elif texts and all(word.base in lists.TEXT_NOUNS for word in nouns):
             self._describe(texts, fronted=not self._last)
         elif nouns or (self._preposition and not texts):
             head = nouns[-1] if nouns else self._unnamed(name)
             self._add(Thing(head, [word for word in name if word is not head]))
         else:
-            self._describe(name, fronted=not self._last)
+            self._describe(name, fronted=not self._last, nearest=self._joining)
         self._after_filler = False
+
+    def _is_colour_of_last(self, name: list[Word]) -> bool:
+        """Whether "a box in green" is a green box. Who is in green wears it."""
+        return (
+            self._preposition == "in_"
+            and all(word.base in _COLOURS for word in name)
+            and bool(self._last)
+            and not self._last[-1].head.alive
+        )
 
     def _opens_prompt(self, noun: Word) -> bool:
         """Whether a noun is the picture itself: "a photo of", "an oil painting of"."""
@@ -248,16 +260,20 @@ class _Reader:
             return Word("background", "background", Tag.NOUN)
         return name[-1]
 
-    def _describe(self, qualities: list[Word], *, fronted: bool) -> None:
+    def _describe(self, qualities: list[Word], *, fronted: bool, nearest: bool = False) -> None:
         """Qualities without a noun of their own: "the car is red", "on the left"."""
         self._preposition = ""
         self._end_verb()
+        if len(qualities) > 1 and all(word.base in _PLACES for word in qualities):
+            # The middle left is on the left.
+            qualities = [word for word in qualities if word.base != "center"] or qualities[:1]
         if fronted:
             self._waiting.extend(qualities)
             return
         after_verb = self._before is not None and self._before.tag is Tag.AUXILIARY
         described = self._subjects if self._is_target and after_verb else self._last
-        if qualities[0].base in _PLACES or self._is_of_one():
+        self._joining = False
+        if nearest or qualities[0].base in _PLACES or self._is_of_one():
             described = described[-1:]  # "a cat, a dog on the left": nothing says that both are
         for thing in described:
             thing.qualities.extend([*qualities, *self._waiting])

@@ -83,12 +83,22 @@ def _in_context(word: Word, role: Role, before: str, inside: bool, after: tuple[
     """
     if word.text == "camera" and before == "the":
         return Role.FREE
+    if (
+        role is Role.PLACE
+        and word.base == "center"
+        and (before in lists.OPEN_PLACES or _places(after))
+    ):
+        return Role.FREE  # the middle left is on the left
     if word.tag is not Tag.NOUN or role is not Role.FREE:
         return role
     if word.base in lists.TEXT_NOUNS:
         return Role.FREE if after and after[0].tag is Tag.TEXT else Role.THING
     own = not inside or before in _OUTER or word.text in lists.BOOSTERS
     return Role.THING if word.base in lists.FILLER_NOUNS and not own else role
+
+
+def _places(words: tuple[Word, ...]) -> bool:
+    return any(word.text in lists.OPEN_PLACES for word in words)
 
 
 def _forms(word: Word, lexicon: Lexicon) -> frozenset[str]:

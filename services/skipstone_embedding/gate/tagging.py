@@ -56,6 +56,8 @@ class Word:
 
 _LABEL_WORDS = {*lists.TAG_WORDS, *lists.TAG_HEADS, *lists.BOOSTERS, *lists.FRAMING}
 
+_FRUITS = frozenset({"orange", "peach", "olive", "lime", "mint"})
+
 _ALIVE = frozenset({5, 18})
 """Files of the lexicon with animals and persons."""
 
@@ -114,6 +116,8 @@ class _Tagger:
             having = self._having(text, at)
             if having is not None:
                 return having
+        if text == "plus" and self.tagged and self.tagged[-1].tag in _BEFORE_NOUN:
+            return Word(text, lists.ALIKE[text], Tag.NOUN)
         if text in lists.RESULTS:
             return Word(text, lists.RESULTS[text], Tag.VERB, passive=True)
         for words, tag in _CLOSED:
@@ -134,9 +138,7 @@ class _Tagger:
     def _listed(self, text: str, at: int) -> Word | None:
         """A word of the lists of colours, sizes, counts, places, prepositions."""
         following = self._next(at)
-        if text in lists.COLOURS and not (
-            text in ("orange", "peach", "olive", "lime", "mint") and self._ends_name(at)
-        ):
+        if text in lists.COLOURS and not (text in _FRUITS and self._is_fruit(at)):
             return Word(text, lists.COLOURS[text], Tag.ADJECTIVE)
         if text in lists.SIZES:
             return Word(text, lists.SIZES[text], Tag.ADJECTIVE)
@@ -151,6 +153,12 @@ class _Tagger:
         if text.isdigit():
             return Word(text, text, Tag.COUNT if following else Tag.NOUN)
         return None
+
+    def _is_fruit(self, at: int) -> bool:
+        """Whether a colour's word is a thing: not in "a box in orange", nor in "an orange plus"."""
+        if self._next(at) == "plus":
+            return False
+        return self._ends_name(at) and not (self.tagged and self.tagged[-1].text == "in")
 
     def _preposition(self, text: str, following: str) -> Word:
         """A preposition, a noun as in "the inside of", or a direction: "seen from below"."""
@@ -180,7 +188,8 @@ class _Tagger:
             return self._verb(text, verb)
         if tag is Tag.NOUN:
             alive = self._lexicon.file_number(noun) in _ALIVE
-            return Word(text, noun, tag, plural=noun != text, alive=alive)
+            base = lists.ALIKE.get(noun, noun)
+            return Word(text, base, tag, plural=noun != text, alive=alive)
         return Word(text, adjective, tag)
 
     def _verb(self, text: str, verb: str) -> Word:

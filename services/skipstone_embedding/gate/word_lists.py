@@ -18,7 +18,7 @@ def _groups(**groups: str) -> dict[str, str]:
 
 
 COLOURS: Final = _groups(
-    red="red reddish",
+    red="red reddish scarlet",
     orange="orange",
     yellow="yellow yellowish",
     green="green greenish",
@@ -31,10 +31,9 @@ COLOURS: Final = _groups(
     gray="gray grey grayish greyish",
     gold="gold golden",
     silver="silver silvery",
-    crimson="crimson scarlet",
+    crimson="crimson",
     navy="navy",
-    teal="teal",
-    turquoise="turquoise",
+    teal="teal turquoise",
     cyan="cyan aqua",
     magenta="magenta fuchsia",
     maroon="maroon burgundy",
@@ -58,6 +57,7 @@ COLOURS: Final = _groups(
 SIZES: Final = _groups(
     large="large big huge giant enormous gigantic massive oversized colossal",
     small="small little tiny miniature mini minuscule petite",
+    medium="medium midsize midsized",
 )
 
 COUNTS: Final = _groups(
@@ -152,7 +152,7 @@ BOOSTERS: Final = _words(
 
 EMPTY_NOUNS: Final = _words(
     "background day daytime daylight moment time way manner surface setting environment "
-    "surroundings area corner place kind type sort front object item ambiance tone "
+    "surroundings area corner side place kind type sort front object item ambiance tone "
 )
 """Nouns that name nothing to be seen by themselves."""
 
@@ -195,7 +195,6 @@ OPEN_PLACES: Final = _groups(
     top="top upper topmost",
     bottom="bottom lower",
     center="center centre middle central",
-    in_background="backdrop",
     in_foreground="forefront",
 )
 """Where in the picture; "left" and "right" before "of" are relations instead."""
@@ -362,6 +361,11 @@ ALIKE: Final = _groups(
     look="look watch gaze stare",
     talk="talk speak chat converse",
     cry="cry weep sob",
+    circle="circle disc disk",
+    square="square box",
+    triangle="triangle pyramid",
+    cross="cross plus",
+    ring="ring hoop",
     shout="shout scream yell",
     laugh="laugh giggle chuckle",
     smile="smile grin beam",
@@ -407,10 +411,10 @@ ALIKE: Final = _groups(
     doctor="doctor physician",
     policeman="policeman cop",
     sofa="sofa couch settee",
-    laptop="laptop notebook",
 )
 """Words that name one picture where the lexicon has them apart. Words of two rows name two, though
-the lexicon may have them together: to cry is not to shout."""
+the lexicon may have them together: to cry is not to shout. The shapes are those of flat
+drawings."""
 
 CONVERSE: Final = {
     "right_of": "left_of",

@@ -18,6 +18,7 @@ _FOLD = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014", "''\"\"--")
 _TOKEN = re.compile(r"\"[^\"]+\"|(?<![\w'])'[^']+'(?!\w)|[^\W_]+(?:\.\d+)?|'s\b|[.,;:!?()\[\]|]")
 _SPACED_NUMBER = re.compile(r"\b(\d) (?=\d\b)|\b(\d+) (?=k\b)")
 _LONGEST_PHRASE = max(len(phrase.split()) for phrase in PHRASES)
+_ALIASES = {"backdrop": "background"}
 _CONTRACTIONS = (("n't", " not"), ("'re", " are"), ("'ll", " will"), ("'m", " am"))
 
 
@@ -28,7 +29,7 @@ def split_words(prompt: str) -> list[str]:
     for short, full in _CONTRACTIONS:
         text = text.replace(short, full)
     text = _SPACED_NUMBER.sub(lambda found: found[1] or found[2], text)
-    words = [_quoted(word) for word in _TOKEN.findall(text)]
+    words = [_ALIASES.get(word, _quoted(word)) for word in _TOKEN.findall(text)]
     return _joined_phrases(words)
 
 

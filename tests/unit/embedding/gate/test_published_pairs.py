@@ -24,7 +24,7 @@ MEASURED = {"gpt_longer": 0.547, "wan_aug": 0.685, "hunyuan_aug": 0.793}
 MARGIN = 0.1
 """A quarter of the rows is looked at, whose share may differ from that of all."""
 
-SCORES_OF_VERSION = {1: "115a5e88600df520"}
+SCORES_OF_VERSION = {1: "5344e447cc82b280"}
 """Hash of the scores of all pairs written by hand, per version of the rules."""
 
 
