@@ -33,6 +33,8 @@ WAIT_TIMEOUT_S = 20.0
 PATIENT = (
     *("--embedding-timeout-s", "10", "--index-timeout-s", "10", "--latent-kv-timeout-s", "10"),
     *("--gate-timeout-s", "10", "--lookup-timeout-s", "20"),
+    # Nobody has calibrated a model of random weights: the table decides.
+    *("--uncalibrated", "table"),
 )
 """Flags of an orchestrator. Deadlines of a lookup are made for idle machines; where a test is not
 about them they must not turn a hit into a fallback."""

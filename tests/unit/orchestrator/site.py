@@ -44,6 +44,9 @@ QUIET: dict[str, Any] = {
     "breaker_open_s": 1000.0,
     "return_wait_s": 0.02,
     "follow_evictions": False,
+    # No calibration was made with these services: the table decides.
+    "calibration_file": "",
+    "uncalibrated": "table",
     "drift_audit_share": 0.0,
 }
 
