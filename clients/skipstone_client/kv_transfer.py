@@ -143,36 +143,39 @@ def import_entries(
     for entry in _manifest_entries(directory):
         namespace, entry_id = entry["namespace"], entry["entry_id"]
         with TensorsFile(directory / namespace / f"{entry_id}.safetensors") as file:
-            if _has(client, entry):
+            refs = _stored(client, entry)
+            if refs:
                 done.skipped += 1
             else:
-                done.add(_import_latents(client, entry, file))
+                refs = _import_latents(client, entry, file)
+                done.add([ref.size_bytes for ref in refs])
             if index is not None and "index" in entry:
-                refs = [_ref(namespace, entry_id, snapshot) for snapshot in entry["snapshots"]]
                 done.vectors += import_vector(
                     index, namespace, entry_id, entry["index"], refs, file
                 )
     return done
 
 
-def _import_latents(client: LatentKVClient, entry: dict[str, Any], file: TensorsFile) -> list[int]:
-    """Writes the snapshots of one entry; returns their sizes."""
+def _import_latents(
+    client: LatentKVClient, entry: dict[str, Any], file: TensorsFile
+) -> list[LatentRef]:
+    """Writes the snapshots of one entry; returns what they are called where they are now."""
     namespace, entry_id = entry["namespace"], entry["entry_id"]
-    sizes = []
+    refs = []
     for snapshot in entry["snapshots"]:
         metadata = _metadata(entry_id, snapshot)
-        client.write_latent(
+        ref = client.write_latent(
             namespace,
             metadata,
             _snapshot_bytes(file, metadata, snapshot["xxh3_64"]),
             size_bytes=metadata.size_bytes,
             xxh3_64=int(snapshot["xxh3_64"], 16),
         )
-        sizes.append(metadata.size_bytes)
+        refs.append(ref)
     client.commit_entry(namespace, entry_id)
     if entry["pinned"]:
         client.pin_entries(namespace, [entry_id], True)
-    return sizes
+    return refs
 
 
 def _all_entries(client: LatentKVClient, namespace: str) -> Iterator[StoredEntry]:
@@ -244,21 +247,6 @@ def _metadata(entry_id: str, described: dict[str, Any]) -> SnapshotMetadata:
     return SnapshotMetadata(entry_id=entry_id, **fields)
 
 
-def _ref(namespace: str, entry_id: str, described: dict[str, Any]) -> LatentRef:
-    """The reference to a snapshot in whatever store it was imported to."""
-    metadata = _metadata(entry_id, described)
-    return LatentRef(
-        namespace=namespace,
-        entry_id=entry_id,
-        step_index=metadata.step_index,
-        spec=metadata.parts[0].spec,
-        xxh3_64=int(described["xxh3_64"], 16),
-        size_bytes=metadata.size_bytes,
-        sigma=metadata.sigma,
-        compatibility_key=metadata.compatibility_key,
-    )
-
-
 def _manifest_entries(directory: Path) -> list[dict[str, Any]]:
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -285,15 +273,15 @@ def _manifest_entries(directory: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _has(client: LatentKVClient, entry: dict[str, Any]) -> bool:
-    """Whether the service has the same snapshots of an entry, committed."""
+def _stored(client: LatentKVClient, entry: dict[str, Any]) -> list[LatentRef]:
+    """The snapshots of an entry if the service has all of them, the same and committed."""
     try:
         stored = client.get_entry(entry["namespace"], entry["entry_id"])
     except EntryNotFound:
-        return False
+        return []
     wanted = {(s["step_index"], int(s["xxh3_64"], 16)) for s in entry["snapshots"]}
-    found = {(s.ref.step_index, s.ref.xxh3_64) for s in stored.snapshots}
-    return stored.committed and wanted <= found
+    refs = [s.ref for s in stored.snapshots if (s.ref.step_index, s.ref.xxh3_64) in wanted]
+    return refs if stored.committed and len(refs) == len(wanted) else []
 
 
 def _snapshot_bytes(

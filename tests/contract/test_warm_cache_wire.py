@@ -16,6 +16,7 @@ from tests.contract.latent_store_cases import latents, list_ids, save
 from typer.testing import CliRunner
 
 from skipstone_client.cli_commands import build_app
+from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.server import mount as mount_store
 from skipstone_shared.grpc_server import in_process_server
@@ -104,6 +105,22 @@ def test_an_import_that_was_broken_off_before_a_vector_is_made_whole_by_the_next
     assert (done["entries"], done["skipped"], done["vectors"]) == (0, 3, 2)
     done = json.loads(kv("import", shipped, *site.targets, "--json").output)
     assert (done["skipped"], done["vectors"]) == (3, 0)
+
+
+def test_vectors_name_the_latents_as_a_store_that_narrows_them_has_them(
+    shipped: Path, tmp_path: Path
+) -> None:
+    """Its checksums are those of what it gives back, not those of what was shipped."""
+    with capture_logs(), ExitStack() as stack:
+        store, index = LmdbStore(tmp_path / "data", codec="int8"), FlatIndex()
+        stack.callback(store.close)
+        kv_target = stack.enter_context(in_process_server(mount_store(store)))
+        index_target = stack.enter_context(in_process_server(mount_index(index)))
+        targets = ("--target", kv_target, "--vector-index-target", index_target)
+        assert kv("import", shipped, *targets).exit_code == 0
+        ((hit,),) = index.search_entries("", KEY, [np.array([3, 4, 1], np.float32)], 5)
+        (ref,) = hit.entry.snapshots
+        assert store.read_latent("", ref).ref == ref
 
 
 def test_a_damaged_vector_is_told_and_not_imported(
