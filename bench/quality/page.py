@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from page_parts import replace_part
 from quality.figures import Figures, QualityFigure, read_figures
 from quality.methods import GRID, NEW_SEEDS, compared, plain
 from quality.plots import draw_curves
@@ -25,11 +26,11 @@ def write_page(folder: Path) -> None:
     trace = Figures(read_figures(folder / TRACE_FIGURES))
     quality = Figures(read_figures(folder / QUALITY_FIGURES))
     draw_curves(PLOT, trace)
-    replace_part("reuse-gains", "\n\n".join(gain_table(trace, base) for base in trace.bases))
-    replace_part("reuse-hits", hit_table(trace))
-    replace_part("reuse-quality", "\n\n".join(quality_table(trace, b) for b in trace.bases))
-    replace_part("reuse-steps", curve_table(quality))
-    replace_part("reuse-seeds", seed_table(quality, trace.bases))
+    replace_part(PAGE, "reuse-gains", "\n\n".join(gain_table(trace, base) for base in trace.bases))
+    replace_part(PAGE, "reuse-hits", hit_table(trace))
+    replace_part(PAGE, "reuse-quality", "\n\n".join(quality_table(trace, b) for b in trace.bases))
+    replace_part(PAGE, "reuse-steps", curve_table(quality))
+    replace_part(PAGE, "reuse-seeds", seed_table(quality, trace.bases))
 
 
 def gain_table(figures: Figures, base: int) -> str:
@@ -140,12 +141,3 @@ def seed_table(figures: Figures, bases: Sequence[int]) -> str:
         spread = figures.text("seed_diversity", "latent cache", base, ".3f")
         lines.append(f"| {base} | {skipped:.0f} % | {spread} | {found.n} |")
     return "\n".join(lines)
-
-
-def replace_part(name: str, part: str) -> None:
-    """Replaces the text between two markers of the page."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, _, rest = PAGE.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    assert after, f"{PAGE} has no part {name}"
-    PAGE.write_text(f"{before}{begin}\n{part}\n{end}{after}")
