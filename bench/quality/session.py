@@ -19,7 +19,7 @@ REFERENCE: Final = "reference"
 FOLDER: Final = Path("out/bench/quality")
 TRACE_FIGURES: Final = "trace_figures.jsonl"
 QUALITY_FIGURES: Final = "quality_figures.jsonl"
-_QUICK: Final = {"requests": 120, "sample": 4, "hits": 4, "prompts": 1, "draws": 200}
+_QUICK: Final = {"requests": 60, "sample": 3, "hits": 2, "prompts": 1, "draws": 200}
 
 
 def parse_options(description: str | None) -> argparse.Namespace:
