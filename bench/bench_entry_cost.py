@@ -2,9 +2,10 @@
 
 Each service is filled to 10,000 and to 100,000 entries and started anew over what it has; the
 differences over 90,000 are the costs per entry, so that what a process takes anyway is left out.
-Memory is that of the process without mapped files. `disk_over_latents` is what LMDB's pages add to
-snapshots of real sizes. There is no rival: capacities are computed from these figures, and `--draw`
-puts them into docs/capacity.md.
+Memory is that of the process without mapped files. Starts and rebuilds are told in wall and in CPU
+seconds; the page uses the latter, which hold on a busy machine too. `disk_over_latents` is what
+LMDB's pages add to snapshots of real sizes. There is no rival: capacities are computed from these
+figures, and `--draw` puts them into docs/capacity.md.
 
 Prints one JSON line per figure; `--lines FILE` keeps them, so that the parts can be measured apart.
 """

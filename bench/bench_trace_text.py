@@ -28,9 +28,12 @@ from replay.drawing import Line, replace_part
 from replay.request_log import embed, read_prompts
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.loading import load_reranker
+from skipstone_embedding.model_files import MINILM
 from skipstone_embedding.reranker import Reranker
+from skipstone_orchestrator.calibration import load_calibration
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.reuse_policy import ReusePolicy
+from skipstone_shared.calibration import ServiceIds
 from skipstone_shared.embeddings import EmbeddingInput
 
 EXACT: Final = "exact-only"
@@ -103,7 +106,7 @@ def main() -> None:
         raise SystemExit("the default settings have no reranker")
     exact = replay(prompts, vectors, Settings(same_seed=True, approximate=False))
     lines = show(EXACT, OLD, exact)
-    gated = OrchestratorSettings().policy()
+    gated = default_policy(reranker.reranker_id)
     for method, policy, scores, told in (
         (TABLE, ReusePolicy(), no_gate, {}),
         (GATE, gated, scores_of(reranker, prompts), {"reranker": reranker.reranker_id}),
@@ -114,6 +117,19 @@ def main() -> None:
             lines += show(method, seeds, outcome, policy=policy.version, **told)
     if args.draw:
         replace_part("gate", gate_table(lines))
+
+
+def default_policy(reranker_id: str) -> ReusePolicy:
+    """The default settings' policy; a calibration counts as made with the model that runs."""
+    settings = OrchestratorSettings()
+    calibration = load_calibration(settings.calibration_file)
+    fits = calibration.services if calibration else None
+    services = ServiceIds(
+        embedder_id=fits.embedder_id if fits else MINILM,
+        reranker_id=reranker_id,
+        model_hash=fits.model_hash if fits else "",
+    )
+    return settings.policies().in_force(services)
 
 
 def gate_table(lines: Sequence[Line]) -> str:

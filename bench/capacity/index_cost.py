@@ -69,10 +69,11 @@ def _measure_rebuild(figures: Figures, folder: Path, count: int) -> None:
     service = MeasuredService("vector_index", folder)
     try:
         wait_until(lambda: any(graphs.glob("*.graph")), "the graph is saved")
-        seconds = time.perf_counter() - service.started
+        seconds, cpu_seconds = time.perf_counter() - service.started, service.cpu_s()
     finally:
         service.kill()
     figures.add("rebuild_s", [seconds], service="vector_index", entries=count)
+    figures.add("rebuild_cpu_s", [cpu_seconds], service="vector_index", entries=count)
 
 
 def _measure_starts(figures: Figures, folder: Path, vectors: Matrix, starts: int) -> int:
