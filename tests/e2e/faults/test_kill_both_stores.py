@@ -11,7 +11,7 @@ import pytest
 from tests.contract.latent_store_cases import latents, list_all, metadata
 from tests.e2e.faults.kill_rounds import ROUNDS, Callers, wait_for_kill
 from tests.e2e.faults.known_states import KnownStates
-from tests.e2e.processes import Cluster, running_service, wait_until
+from tests.e2e.processes import START_TIMEOUT_S, Cluster, running_service, wait_until
 from tests.unit.orchestrator.fakes import fingerprint
 
 from skipstone_client import LatentKVClient, OrchestratorClient, VectorIndexClient
@@ -155,7 +155,8 @@ def check_agreement(cluster: Cluster, namespace: str, states: KnownStates[Snapsh
             return stored == stores.indexed(namespace) == wanted
 
         with running_service("orchestrator", *cluster.backend_flags(), *_RECONCILING):
-            wait_until(agree, "both stores have the same entries")
+            # A pass that a service did not answer in time is made again 10 s later.
+            wait_until(agree, "both stores have the same entries", START_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)

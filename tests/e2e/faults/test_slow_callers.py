@@ -36,6 +36,9 @@ SIZE = 8 * MIB
 """More than these connections take ahead, so that a stream whose caller stops stands still."""
 
 BOUND = 100 * MIB
+AT_A_TIME = BOUND // (SIZE + 2 * MIB)
+"""Streams that have room; the others wait for it."""
+
 MOST_GROWTH = 2 * BOUND + 64 * MIB
 """What streams hold, and as much of freed buffers that the C library keeps; beside that threads and
 connections, whatever the bound is."""
@@ -92,14 +95,21 @@ class Service:
     memory: MemoryWatch
     metrics_port: int
 
+    def running_streams(self) -> int:
+        """Streams that hold room or wait for it."""
+        return self._sample("skipstone_latent_kv_streams")
+
     def ended_streams(self) -> int:
         """Streams that were ended since their caller stood still."""
+        return self._sample("skipstone_latent_kv_stalled_streams_total")
+
+    def _sample(self, name: str) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer:
             text = answer.read().decode()
         samples = dict(
             line.split() for line in text.splitlines() if line.startswith("skipstone_la")
         )
-        return int(float(samples["skipstone_latent_kv_stalled_streams_total"]))
+        return int(float(samples[name]))
 
     def stub(self) -> LatentKVStub:
         """Over a connection of its own, which takes little ahead of its reader."""
@@ -157,7 +167,8 @@ def stalled_writes(service: Service) -> Iterator[None]:
     ]
     for writer in writers:
         writer.start()
-    sent.acquire()
+    for _ in range(AT_A_TIME):
+        sent.acquire()
     yield
     gone.set()
     for writer in writers:
@@ -175,9 +186,11 @@ def test_two_hundred_stalled_reads_keep_nobody_waiting(service: Service) -> None
     client = service.client()
     ref = save(client, "donor", latents(size_bytes=SIZE))
     calls = stalled_reads(service, ref)
+    wait_until(lambda: service.running_streams() > STREAMS // 2, "they are there", PATIENT_S)
+    before = service.ended_streams()
     check_others_are_served(client, ref)
     # In line with all of them it would have been their turn first, ten at a time.
-    assert service.ended_streams() < STREAMS // 2
+    assert service.ended_streams() - before < STREAMS // 2
     wait_until(lambda: service.ended_streams() > 0, "stalled streams are ended", PATIENT_S)
     for call in calls:
         call.cancel()
