@@ -90,7 +90,9 @@ class Explainer:
             return decision
         beside = dataclasses.replace(query, exact_wanted=False)
         near = await self._lookup.decide(beside, Journal(self._clock))
-        return dataclasses.replace(decision, candidates=near.candidates, embedding=near.embedding)
+        return dataclasses.replace(
+            decision, candidates=near.candidates, embedding=near.embedding, policy=near.policy
+        )
 
     def _told(self, query: Query, decision: Decision, journal: Journal) -> LookupDecision:
         use = query.use

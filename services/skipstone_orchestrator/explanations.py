@@ -11,7 +11,7 @@ from skipstone_orchestrator import reuse_policy as judged
 from skipstone_orchestrator.decision import Decision, Query
 from skipstone_orchestrator.drift_guard import QUARANTINED, TIER_CLOSED
 from skipstone_orchestrator.reuse_policy import ReusePolicy, kinds_in_order
-from skipstone_shared.orchestration import Candidate
+from skipstone_shared.orchestration import Candidate, ReuseKind
 
 _Explain = Callable[[ReusePolicy, Query, Candidate], str]
 
@@ -57,14 +57,24 @@ def _taken(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
     name, score = _score(candidate)
     skipped = candidate.skip_steps
     level = query.schedule.levels[skipped]
-    text = f"{name} {score:.3f} allows {skipped} steps, to noise level {level:.3f}"
+    text = (
+        f"{name} {score:.3f} earns tier {candidate.reuse_tier}: {skipped} steps, "
+        f"to noise level {level:.3f}"
+    )
     limit = query.use.limits.max_skip_steps
     return f"{text}; the request allows {limit}" if skipped == limit else text
 
 
 def _below_lowest_tier(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
     name, score = _score(candidate)
-    return f"{name} {score:.3f} is not above the lowest row"
+    rows = [
+        row
+        for kind in ReuseKind
+        for same in (False, True)
+        for row in policy.tables.rows(kind, same)
+    ]
+    lowest = min((row.above for row in rows), default=1.0)
+    return f"{name} {score:.3f} earns no tier; the lowest begins above {lowest:g}"
 
 
 def _below_min_similarity(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:

@@ -13,6 +13,7 @@ from skipstone_orchestrator.activity import Activity
 from skipstone_orchestrator.audits import DriftAudits
 from skipstone_orchestrator.backends import Denoiser, Embedder, EntryIndex, LatentEntries
 from skipstone_orchestrator.breaker import CircuitBreaker, Clock, Monitor
+from skipstone_orchestrator.candidates import CandidateJudge
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.donor_search import DonorSearch
@@ -223,8 +224,7 @@ class Orchestrator:
             policies=self._policies,
             limits=limits,
             repair=self.saver.repair,
-            draw_index=draw_index,
-            drift=self._drift,
+            judge=CandidateJudge(self._drift, draw_index),
         )
         return Lookup(
             embedder=backends.embedder,

@@ -182,6 +182,7 @@ class Candidate:
     reason: str
     rerank_score: float | None = None
     explanation: str = ""
+    reuse_tier: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -134,6 +134,7 @@ def _candidate_to_message(candidate: Candidate) -> orchestrator_pb2.Candidate:
         skip_steps=candidate.skip_steps,
         reason=candidate.reason,
         explanation=candidate.explanation,
+        reuse_tier=candidate.reuse_tier,
     )
 
 
@@ -145,6 +146,7 @@ def _candidate_from_message(message: orchestrator_pb2.Candidate) -> Candidate:
         skip_steps=message.skip_steps,
         reason=message.reason,
         explanation=message.explanation,
+        reuse_tier=message.reuse_tier,
     )
 
 

@@ -284,7 +284,7 @@ def orchestration_cases():
         similarity=0.5,
         rerank_score=0.0,
         candidates=(
-            Candidate(ENTRY, 0.5, 4, "TAKEN", 0.25, "it is near"),
+            Candidate(ENTRY, 0.5, 4, "TAKEN", 0.25, "it is near", "renoise 0.60"),
             Candidate(ENTRY, 0.4, 0, "LOW"),
         ),
         fallbacks=(FALLBACK,),
