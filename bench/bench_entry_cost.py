@@ -16,7 +16,7 @@ import argparse
 import json
 from pathlib import Path
 
-from capacity.figures import Figures
+from capacity.figures import Figures, Line, replaced
 from capacity.index_cost import measure_index
 from capacity.store_cost import measure_sizes, measure_store
 from capacity.tables import capacity_parts
@@ -42,14 +42,17 @@ def main() -> None:
         measure_sizes(figures)
     if "index" in parts:
         measure_index(figures, counts, args.starts)
+    lines = replaced(_read(args.lines), figures.lines)
     args.lines.parent.mkdir(parents=True, exist_ok=True)
-    with args.lines.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in figures.lines)
+    args.lines.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     if args.draw:
-        with args.lines.open(encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
         for name, part in capacity_parts(lines).items():
             replace_part(name, part)
+
+
+def _read(path: Path) -> list[Line]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 if __name__ == "__main__":

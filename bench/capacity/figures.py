@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Line = dict[str, Any]
+_VALUES = {"p50", "min", "max", "n"}
 
 
 class Figures:
@@ -23,6 +24,15 @@ class Figures:
             line |= {"min": _rounded(min(values)), "max": _rounded(max(values))}
         self.lines.append(line | {"n": len(values)})
         print(json.dumps(self.lines[-1]), flush=True)
+
+
+def replaced(lines: Sequence[Line], new: Sequence[Line]) -> list[Line]:
+    """Lines of earlier runs, those measured anew replaced."""
+
+    def key(line: Line) -> str:
+        return json.dumps({name: line[name] for name in sorted(line.keys() - _VALUES)})
+
+    return list({key(line): line for line in (*lines, *new)}.values())
 
 
 def _rounded(value: float) -> float:
