@@ -123,6 +123,9 @@ class LmdbRows:
     def put_snapshot(self, txn: Transaction, key: EntryKey, record: SnapshotRecord) -> None:
         """Writes a snapshot record."""
         row = _snapshot_row(key, record.metadata.step_index)
+        # A record of several pages that is replaced in the commit that wrote it would keep them
+        # all, named by none, which a check of the pages takes for damage.
+        txn.delete(row, db=self._snapshots)
         txn.put(row, encode_snapshot(row, record), db=self._snapshots)
 
     def put_value(self, txn: Transaction, value_id: int, data: memoryview) -> None:

@@ -85,6 +85,7 @@ def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int) -> tuple[int, int]
                 # A damaged page may lead to one of before, with records that were replaced since.
                 other = txn.get(key, db=entries)
                 if other is None or decode_record(other).revision < revision:
+                    txn.delete(key, db=entries)  # Else pages that it took would be named by none.
                     txn.put(key, value, db=entries)
                 kept += other is None
         environment.sync(True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
+import json
 import os
 import random
 import shutil
@@ -18,7 +20,10 @@ from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import Write, latents, list_all, list_ids, save
 
 from skipstone_latent_kv.data_check import verify
+from skipstone_latent_kv.lmdb_environment import LmdbEnvironment
+from skipstone_latent_kv.lmdb_rows import LmdbRows
 from skipstone_latent_kv.lmdb_store import LmdbStore
+from skipstone_latent_kv.record_format import SnapshotRecord
 from skipstone_shared import lmdb_file
 from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition, LatentNotFound
@@ -275,6 +280,21 @@ def test_a_removal_behind_a_key_that_is_none_is_told_after_a_restart(
     assert event.sequence > 1
     assert next(store.watch_evictions("", event.sequence - 1)) == event
     store.close()
+
+
+def test_a_long_record_that_is_replaced_in_the_commit_that_wrote_it_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    """Writers of one step may share a commit; LMDB then keeps the pages of the first record."""
+    short = Write.of("e").metadata
+    long = dataclasses.replace(short, scheduler_state_json=json.dumps({"betas": "0" * 12_000}))
+    environment = LmdbEnvironment(tmp_path, MAP_BYTES, sync=True)
+    rows = LmdbRows(environment)
+    with environment.write() as txn:
+        for value_id, metadata in enumerate((long, short), 1):
+            rows.put_snapshot(txn, ("default", "e"), SnapshotRecord(metadata, 0, value_id))
+    environment.close()
+    check_pages(tmp_path / "data.mdb")
 
 
 def test_a_disk_that_cannot_be_read_stops_the_start_and_frees_the_directory(

@@ -140,32 +140,39 @@ def test_what_can_be_read_is_kept_and_the_damaged_file_too(
     assert sorted(path.name for path in tmp_path.glob("*rescued*")) == []
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
 def test_a_record_that_was_replaced_does_not_take_the_place_of_the_new_one(
-    tmp_path: Path, filled: tuple[bytes, Found], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    filled: tuple[bytes, Found],
+    monkeypatch: pytest.MonkeyPatch,
+    newest_first: bool,
 ) -> None:
     """A flipped bit in a branch page may lead to a leaf of before, whose checksums are right."""
     before, now = tmp_path / "before.mdb", tmp_path / "records.mdb"
-    for file in (before, now):
-        file.write_bytes(filled[0])
-    index = open_index(tmp_path)
-    new = VectorEntry(IndexEntry("e1", seed=1, labels={"version": "new"}), vector(1))
-    assert index.upsert_entries("", KEYS[0], [new]) == [None]
-    index.close()
+    now.write_bytes(filled[0])
+    for file, prompt in ((before, "long " * 3000), (now, "new")):
+        index = open_index(tmp_path)
+        changed = VectorEntry(IndexEntry("e1", prompt, seed=1), vector(1))
+        assert index.upsert_entries("", KEYS[0], [changed]) == [None]
+        index.close()
+        file.write_bytes(now.read_bytes())
+    files = (now, before) if newest_first else (before, now)
 
-    class Twice(DamagedFile):
+    class Both(DamagedFile):
         def rows(self, table: str) -> Iterator[tuple[bytes, memoryview]]:
-            return itertools.chain(super().rows(table), DamagedFile(before).rows(table))
+            return itertools.chain.from_iterable(DamagedFile(file).rows(table) for file in files)
 
     def damaged(file: Path) -> None:
         raise DataCorrupt("damaged")
 
-    monkeypatch.setattr(log_rescue, "check_pages", damaged)
-    monkeypatch.setattr(log_rescue, "DamagedFile", Twice)
-    with capture_logs() as logs:
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(log_rescue, "check_pages", damaged)
+        patched.setattr(log_rescue, "DamagedFile", Both)
         index = open_index(tmp_path)
-    assert index.get_entry("", "e1").entry.labels == {"version": "new"}
+    assert index.get_entry("", "e1").entry.prompt == "new"
     assert logs[0]["entries_kept"] == len(found_in(index)) == len(filled[1])
     index.close()
+    check_pages(now)
 
 
 @pytest.mark.parametrize("size", [1, PAGE - 1, META_PAGES * PAGE])
