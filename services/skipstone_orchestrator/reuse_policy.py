@@ -294,6 +294,8 @@ def choose_kind(
 
     A deterministic sampler that goes on from a donor's snapshot ignores the new seed: the same
     prompt with another seed would give the donor's picture again. So such a request is renoised.
+    With the request's own seed it is the other way round: the donor's path began in the same noise,
+    and where its snapshots are stored nothing comes nearer to the full run.
     """
     same_picture = donor.same_prompt and not donor.same_seed
     if same_picture and wanted is ReuseKind.TRAJECTORY:
@@ -301,11 +303,18 @@ def choose_kind(
     kinds = [wanted] if wanted is not None else kinds_in_order(policy)
     if same_picture:
         kinds = [ReuseKind.RENOISE]
+    elif wanted is None and donor.same_seed and _has_snapshots(schedule, donor):
+        kinds = [ReuseKind.TRAJECTORY, ReuseKind.RENOISE]
     possible = [kind for kind in kinds if kind in schedule.kinds]
     if not possible:
         return None, KIND_UNSUPPORTED
     opened = [kind for kind in possible if policy.tables.rows(kind, donor.same_seed)]
     return (opened[0], "") if opened else (None, TIERS_CLOSED)
+
+
+def _has_snapshots(schedule: Schedule, donor: Donor) -> bool:
+    """Whether a donor has more than its clean latent."""
+    return any(step < schedule.num_inference_steps for step in donor.steps)
 
 
 def kinds_in_order(policy: ReusePolicy) -> list[ReuseKind]:

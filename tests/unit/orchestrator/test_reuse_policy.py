@@ -258,6 +258,18 @@ def test_a_donor_of_the_requests_own_seed_has_tables_of_its_own() -> None:
     assert (verdict.skip_steps, verdict.tier) == (25, Tier(0.9, 0.5))
 
 
+def test_the_snapshots_of_a_donor_of_the_own_seed_are_gone_on_from() -> None:
+    """It began in the same noise: its path leads nearer to the full run than its renoised end."""
+    own = Donor(0.99, {20, 50}, same_seed=True)
+    assert judge(POLICY, flow(), own, NO_LIMITS).kind is ReuseKind.TRAJECTORY
+    stranger = dataclasses.replace(own, same_seed=False)
+    assert judge(POLICY, flow(), stranger, NO_LIMITS).kind is ReuseKind.RENOISE
+    clean_only = dataclasses.replace(own, steps={50})
+    assert judge(POLICY, flow(), clean_only, NO_LIMITS).kind is ReuseKind.RENOISE
+    asked = Limits(kind=ReuseKind.RENOISE)
+    assert judge(POLICY, flow(), own, asked).kind is ReuseKind.RENOISE
+
+
 def test_a_kind_without_tiers_gives_way_to_one_that_has_some_unless_it_was_asked_for() -> None:
     policy = ReusePolicy(tables=Tables((), (Tier(0.9, 0.6),), (), ()))
     donor = Donor(0.99, {20, 50})
