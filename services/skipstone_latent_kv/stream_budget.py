@@ -23,7 +23,7 @@ from skipstone_shared.structured_logging import get_logger
 T = TypeVar("T")
 
 _Place = tuple[int, int]
-"""A place in a line: calls that its peer had already, number of the arrival."""
+"""A place in a line: number of the last arrival that goes first, number of its own arrival."""
 
 _MIN_BYTES_PER_S = 256 << 10
 """What a peer must move on average. A gigabit moves 400 times as much."""
@@ -60,7 +60,8 @@ class StreamBudget:
     is behind by ``stall_timeout_s`` is ended by ``sweep``; one that is behind by a second is ended
     when another needs its room, the furthest behind first. Who waits for room is served in turns:
     one stream of every peer before the second of any, so that nobody waits behind a crowd that one
-    peer sent; in each turn in order of arrival. Every method may be called from any thread.
+    peer sent; in each turn in order of arrival. A turn takes ``max_streams`` arrivals at most, so
+    that newcomers do not go first for ever. Every method may be called from any thread.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class StreamBudget:
             ResourceExhausted: there was no room for one more.
         """
         with self._changed:
-            place = self._calls_of[peer], next(self._arrivals)
+            arrival = next(self._arrivals)
+            place = arrival + self._calls_of[peer] * self._limits.max_streams, arrival
             self._calls_of[peer] += 1
         stream = Stream(self, end, place)
         try:

@@ -199,6 +199,32 @@ def test_whose_streams_run_already_waits_for_those_who_have_none() -> None:
     assert served_in_order(["first", "first", "other"]) == [2, 0, 1]
 
 
+def test_newcomers_do_not_go_first_for_ever() -> None:
+    """A busy orchestrator has one connection; callers with new ones must not starve it."""
+    budget = StreamBudget(StreamLimits(max_streams=8, max_bytes=100, wait_s=60.0))
+    served: list[str] = []
+
+    def work(peer: str) -> None:
+        with budget.admit(no_end, peer) as stream:
+            stream.hold(60)
+            served.append(peer)
+
+    with ThreadPoolExecutor(2) as pool:
+        with budget.admit(no_end, "busy") as stream:
+            stream.hold(100)
+            waiting = []
+            for peer in ("busy", "newcomer"):
+                waiting.append(pool.submit(work, peer))
+                while budget.waiting < len(waiting):
+                    threading.Event().wait(0.001)
+                for number in range(8):
+                    with budget.admit(no_end, f"other {number}"):
+                        pass
+        for future in waiting:
+            future.result(60)
+    assert served == ["busy", "newcomer"]
+
+
 def test_memory_is_given_back_after_streams_were_ended(clock: Clock) -> None:
     freed: list[int] = []
     budget = StreamBudget(StreamLimits(), clock, lambda: freed.append(1))
