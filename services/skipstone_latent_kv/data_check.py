@@ -45,7 +45,7 @@ def verify(path: Path) -> DataReport:
     try:
         environment = open_existing(path)
     except DataCorrupt as error:
-        advice = "a service that is started on it keeps what can be read"
+        advice = "a service that is started on it keeps what can be read, or refuses if nothing can"
         return DataReport(0, 0, 0, (f"{error.message}; {advice}",), 0, _file_bytes(path))
     try:
         rows = LmdbRows(environment)
