@@ -24,11 +24,12 @@ _NUMBER_BYTES = {"format": 4, "sequence": 8}
 _SPARE_BYTES = 16 << 20
 
 
-def keep_readable(file: Path) -> None:
+def keep_readable(file: Path, metric: Metric) -> None:
     """Puts a sound log in the place of one that is damaged, which is kept beside it.
 
     Args:
         file: Of a directory that no other process uses.
+        metric: How its vectors are compared where the log cannot tell any more.
 
     Raises:
         DataCorrupt: Nothing can be read, or the disk has no room for the new file.
@@ -40,7 +41,7 @@ def keep_readable(file: Path) -> None:
         damage = error.message
     fresh = file.with_suffix(".rescued")
     try:
-        kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size)
+        kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size, metric)
         aside = replace_damaged(file, fresh)
     except (DataCorrupt, lmdb.Error, OSError) as error:
         raise DataCorrupt(
@@ -59,7 +60,7 @@ def keep_readable(file: Path) -> None:
     )
 
 
-def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int) -> tuple[int, int]:
+def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int, metric: Metric) -> tuple[int, int]:
     """Copies what is sound into a new file; returns how many records were and were not."""
     fresh.unlink(missing_ok=True)  # Left by a process that was killed in here.
     environment = lmdb.open(
@@ -76,6 +77,9 @@ def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int) -> tuple[int, int]
             for key, value in damaged.rows("meta"):
                 if _is_meta(key, bytes(value)):
                     txn.put(key, value, db=meta)
+            if txn.get(b"format", db=meta) is None:
+                # Its page is lost, and with it what told the metric; without one it is cosine.
+                txn.put(b"metric", metric.value.encode(), db=meta)
             kept = lost = 0
             for key, value in damaged.rows("entries"):
                 revision = _revision(key, value)

@@ -107,7 +107,7 @@ class RecordLog:
         self._path = directory / "records.mdb"
         self._lock = DirectoryLock(directory)
         try:
-            keep_readable(self._path)
+            keep_readable(self._path, metric)
             self._env = lmdb.open(
                 str(self._path),
                 subdir=False,

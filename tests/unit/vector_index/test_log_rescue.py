@@ -22,6 +22,7 @@ from skipstone_vector_index import log_rescue
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.partition_codec import decode_partition, encode_partition
 from skipstone_vector_index.record_log import RecordLog
+from skipstone_vector_index.vector_form import Metric
 
 KEYS = ("a1" * 16, "b2" * 16)
 PAGE = 4096
@@ -138,6 +139,33 @@ def test_what_can_be_read_is_kept_and_the_damaged_file_too(
     assert told["entries_kept"] == len(kept) < len(stored)
     assert (tmp_path / "records.mdb.damaged").stat().st_size == len(sound)
     assert sorted(path.name for path in tmp_path.glob("*rescued*")) == []
+
+
+def test_the_configured_metric_is_taken_where_the_log_cannot_tell_it_any_more(
+    tmp_path: Path,
+) -> None:
+    """Else what was saved would be refused at every start, as vectors for cosine."""
+
+    def open_log() -> RecordLog:
+        return RecordLog(tmp_path, DISK_BYTES, fsync=False, metric=Metric.INNER_PRODUCT)
+
+    index = HnswIndex(open_log())
+    put(index, KEYS[0], 1, 2)
+    index.close()
+    file = tmp_path / "records.mdb"
+    sound = file.read_bytes()
+    for start in range(META_PAGES * PAGE, len(sound), PAGE):
+        if sound[start + 10] == LEAF and b"metric" in sound[start : start + PAGE]:
+            file.write_bytes(sound[:start] + bytes(PAGE) + sound[start + PAGE :])
+            with suppress(DataCorrupt):
+                check_pages(file)
+                continue
+            break
+    with capture_logs() as logs:
+        index = HnswIndex(open_log())
+    assert logs[0]["entries_kept"] == 2
+    assert {entry.seed for entry in index.list_entries("", KEYS[0]).entries} == {1, 2}
+    index.close()
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
