@@ -12,7 +12,7 @@ from quality.decisions import Decision
 from quality.figures import QualityFigure, interval_of, quantiles_of
 from quality.measures import Floats
 from quality.methods import Method, executed_steps
-from quality.trace import CaptionRequest
+from quality.trace import CaptionRequest, same_scene
 from skipstone_shared.orchestration import HitTier
 
 
@@ -50,6 +50,21 @@ def tier_figures(
         )
 
 
+def wrong_hit_figures(
+    method: Method, requests: Sequence[CaptionRequest], decisions: Sequence[Decision]
+) -> Iterator[QualityFigure]:
+    """Share of approximate hits whose donor shows another scene than the one asked for."""
+    hits = [
+        (request, requests[decision.donor])
+        for request, decision in zip(requests, decisions, strict=True)
+        if decision.tier == HitTier.APPROXIMATE.value and decision.donor is not None
+    ]
+    if hits:
+        wrong = [not same_scene(request.caption, donor.caption) for request, donor in hits]
+        share = float(np.mean(wrong))
+        yield QualityFigure("wrong_hit_share", method.name, method.steps, share, n=len(hits))
+
+
 def replay_figures(
     method: Method, requests: Sequence[CaptionRequest], decisions: Sequence[Decision], draws: int
 ) -> Iterator[QualityFigure]:
@@ -57,3 +72,4 @@ def replay_figures(
     weights = thread_weights(requests, range(len(requests)), draws)
     yield from cost_figures(method, steps_of(method, decisions), weights)
     yield from tier_figures(method, decisions, weights)
+    yield from wrong_hit_figures(method, requests, decisions)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quality import measures
-from quality.costs import cost_figures, steps_of, tier_figures
+from quality.costs import cost_figures, steps_of, tier_figures, wrong_hit_figures
 from quality.curve import thread_weights
 from quality.decisions import Decision
 from quality.equal_quality import steps_of_equal_loss
@@ -115,7 +115,9 @@ class Estimator:
             yield from self._gain(method)
             if method.reuse.resumes:
                 yield from self._of_hits(method)
-                yield from tier_figures(method, base.decisions[method.reuse], self._weights)
+                decisions = base.decisions[method.reuse]
+                yield from tier_figures(method, decisions, self._weights)
+                yield from wrong_hit_figures(method, base.requests, decisions)
 
     def _losses_of(self, pictures: Pictures) -> Losses:
         return Losses(

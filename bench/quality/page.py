@@ -57,15 +57,16 @@ def gain_table(figures: Figures, base: int) -> str:
 def hit_table(figures: Figures) -> str:
     """Tiers of those who decide, and how good resumed requests are, as Markdown."""
     lines = [
-        "| N | who decides | exact | approximate | mean steps | attributes of resumed requests: "
-        "right | less than from noise | distance to own full run |",
-        "|---|---|---|---|---|---|---|---|",
+        "| N | who decides | exact | approximate | of these from another scene | mean steps | "
+        "attributes of resumed requests right | less than from noise | distance to own full run |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for base in figures.bases:
         for method in ("latent cache", NEW_SEEDS, "published table alone"):
             shares = [figures.of(f"tier_share_{t}", method, base).value for t in _SAVING]
             cells = [
                 *(f"{100 * share:.1f} %" for share in shares),
+                _wrong(figures, method, base),
                 figures.text("mean_steps", method, base, ".1f"),
                 *_of_hits(figures, method, base),
             ]
@@ -73,9 +74,16 @@ def hit_table(figures: Figures) -> str:
     return "\n".join(lines)
 
 
+def _wrong(figures: Figures, method: str, base: int) -> str:
+    if not figures.has("wrong_hit_share", method, base):
+        return "-"
+    found = figures.of("wrong_hit_share", method, base)
+    return f"{round(found.value * found.n)} of {found.n}"
+
+
 def _of_hits(figures: Figures, method: str, base: int) -> list[str]:
     if not figures.has("hit_attribute_accuracy", method, base):
-        return ["", "", ""]
+        return ["-", "-", "-"]
     right = figures.of("hit_attribute_accuracy", method, base)
     return [
         f"{100 * right.value:.1f} % (n {right.n})",

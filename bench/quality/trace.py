@@ -30,7 +30,7 @@ import numpy as np
 
 from replay.request_log import LOG, embed
 from search.vectors import Matrix
-from skipstone_bundled.captions import Wording, random_wording, write_caption
+from skipstone_bundled.captions import Wording, random_wording, read_caption, write_caption
 from skipstone_bundled.scenes import (
     ATTRIBUTES,
     Scene,
@@ -119,6 +119,13 @@ def caption_trace(
             CaptionRequest(index, write_caption(*truth), seed, kind, row.thread, row.parent)
         )
     return requests
+
+
+def same_scene(caption: str, other: str) -> bool:
+    """Whether two captions ask for the same, whatever their words and order."""
+    first, second = read_caption(caption), read_caption(other)
+    same_objects = Counter(first.objects) == Counter(second.objects)
+    return same_objects and first.background == second.background
 
 
 def with_new_seeds(requests: Sequence[CaptionRequest]) -> list[CaptionRequest]:

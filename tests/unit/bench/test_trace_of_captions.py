@@ -16,6 +16,7 @@ from quality.trace import (
     CaptionRequest,
     caption_trace,
     change_between,
+    same_scene,
     with_new_seeds,
 )
 from search.vectors import Matrix
@@ -102,3 +103,11 @@ def test_with_new_seeds_only_repeats_change_and_only_in_their_seed(tmp_path: Pat
     for before, after in zip(requests, with_new_seeds(requests), strict=True):
         assert (before.caption, before.kind) == (after.caption, after.kind)
         assert (before.seed == after.seed) == (before.kind != REPEAT)
+
+
+def test_a_scene_is_the_same_in_other_words_and_order_and_another_with_swapped_colours() -> None:
+    told = "a small red circle on the left and a large blue ring at the top on a gray background"
+    reworded = "on a grey background, a big blue hoop at the top, a tiny scarlet disc on the left"
+    swapped = "a small blue circle on the left and a large red ring at the top on a gray background"
+    assert same_scene(told, reworded)
+    assert not same_scene(told, swapped)
