@@ -173,35 +173,61 @@ def threshold(points: Sequence[tuple[float, float]], floor: float, bar: float) -
 def _tier(
     way: _Way, points: Sequence[_Point], floor: float, diversity: Interval | None, bars: Bars
 ) -> CalibratedTier:
+    """The least threshold whose bounds keep the bars; without one, the least that was tried."""
     kind, same_seed, level = way
-    above, why = floor, ""
-    judged = [(p.score, float(p.wrong)) for p in points if p.wrong is not None]
-    for losses, bar, name in (
-        (judged, bars.max_wrong, "wrong pictures"),
-        ([(p.score, p.drift) for p in points], bars.max_drift, "drift"),
-    ):
-        if losses:
-            found = threshold(losses, floor, bar)
-            above = above if found is None else max(above, found)
-            if found is None:
-                why = why or f"no score keeps {name} at {bar:g} or less"
-    inside = [point for point in points if point.score > above]
-    wrong, drift = _wrong_share(inside), None
-    if inside:
-        drift = mean_interval([point.drift for point in inside])
-    why = why or _why_closed(len(inside), wrong, drift, bars)
+    least = _least_threshold(points, floor, bars)
+    # A bound may fail where the curve keeps the bar: then higher up, where more pairs are right.
+    starts = [above for above in thresholds([p.score for p in points], floor) if above > least]
+    tried = [_Cut.at(above, points, bars) for above in (least, *starts)]
+    cut = next((cut for cut in tried if not cut.why_closed), tried[0])
     return CalibratedTier(
         kind=kind,
         same_seed=same_seed,
         level=level,
-        above=above,
-        pairs=len(inside),
-        wrong=wrong,
-        drift=drift,
+        above=cut.above,
+        pairs=cut.pairs,
+        wrong=cut.wrong,
+        drift=cut.drift,
         diversity=diversity,
-        open=not why,
-        closed_because=why,
+        open=not cut.why_closed,
+        closed_because=cut.why_closed,
     )
+
+
+def thresholds(scores: Sequence[float], floor: float) -> list[float]:
+    """Where a tier may begin: below each measured score, by REACH or down to the next one."""
+    above = sorted({score for score in scores if score > floor})
+    return [max(lower, score - REACH) for lower, score in zip((floor, *above), above, strict=False)]
+
+
+def _least_threshold(points: Sequence[_Point], floor: float, bars: Bars) -> float:
+    """Where the curves of both losses keep their bars; the floor where one does nowhere."""
+    judged = [(p.score, float(p.wrong)) for p in points if p.wrong is not None]
+    drifts = [(p.score, p.drift) for p in points]
+    found = [
+        threshold(losses, floor, bar)
+        for losses, bar in ((judged, bars.max_wrong), (drifts, bars.max_drift))
+        if losses
+    ]
+    return max((above for above in found if above is not None), default=floor)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cut:
+    """What lies above a threshold."""
+
+    above: float
+    pairs: int
+    wrong: Interval | None
+    drift: Interval | None
+    why_closed: str
+
+    @classmethod
+    def at(cls, above: float, points: Sequence[_Point], bars: Bars) -> _Cut:
+        inside = [point for point in points if point.score > above]
+        wrong = _wrong_share(inside)
+        drift = mean_interval([point.drift for point in inside]) if inside else None
+        return cls(above, len(inside), wrong, drift, _why_closed(len(inside), wrong, drift, bars))
 
 
 def _why_closed(pairs: int, wrong: Interval | None, drift: Interval | None, bars: Bars) -> str:

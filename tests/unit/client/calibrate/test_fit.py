@@ -187,9 +187,9 @@ def test_what_the_full_run_gets_wrong_too_is_not_held_against_reuse() -> None:
     ("pairs", "says"),
     [
         (scored(19, 0.9, lambda i: record(i, 9.0)), "only 19 pairs"),
-        (scored(40, 0.9, lambda i: record(i, 9.0, right=False)), "wrong pictures"),
+        (scored(40, 0.9, lambda i: record(i, 9.0, right=False)), "are wrong"),
         (scored(40, 0.9, lambda i: record(i, 20.0)), "drift"),
-        (scored(40, 0.15, lambda i: record(i, 9.0)), "no score"),
+        (scored(40, 0.15, lambda i: record(i, 9.0)), "only 0 pairs"),
         (scored(25, 0.9, lambda i: record(i, 9.0, right=i % 8 > 0)), "may be"),
     ],
 )
@@ -199,6 +199,16 @@ def test_a_tier_that_keeps_a_bar_nowhere_is_closed_and_says_why(
     tier = only_tier(fitted(pairs))
     assert not tier.open
     assert says in tier.closed_because
+
+
+def test_where_a_bound_fails_a_tier_begins_higher_up() -> None:
+    """3 of 23 keep the bar as a share and not as a bound; of the 30 above them none is wrong."""
+    pairs = [Scored(record(i, 9.0, right=i > 2), 0.5) for i in range(23)]
+    pairs += [Scored(record(100 + i, 9.0), 0.9) for i in range(30)]
+    tier = only_tier(fitted(pairs, Bars(max_wrong=0.14)))
+    assert (tier.open, tier.above, tier.pairs) == (True, pytest.approx(0.85), 30)
+    tier = only_tier(fitted(pairs, Bars(max_wrong=0.16)))
+    assert (tier.open, tier.above, tier.pairs) == (True, pytest.approx(0.45), 53)
 
 
 def test_the_bound_closes_a_tier_and_not_the_share() -> None:
