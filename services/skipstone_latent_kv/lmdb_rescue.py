@@ -21,7 +21,12 @@ from skipstone_latent_kv.record_format import SnapshotRecord, decode_entry, deco
 from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition
 from skipstone_shared.latents import checksum
-from skipstone_shared.lmdb_file import DamagedFile, replace_damaged
+from skipstone_shared.lmdb_file import (
+    DamagedFile,
+    replace_damaged,
+    rescue_failed,
+    tell_if_long,
+)
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
 from skipstone_shared.structured_logging import get_logger
 
@@ -41,14 +46,12 @@ def rescue(path: Path, damage: DataCorrupt) -> None:
     file, fresh = path / "data.mdb", path / "rescued"
     lock = DirectoryLock(path)
     try:
+        tell_if_long(file, "what can be read of a large damaged file is copied")
         shutil.rmtree(fresh, ignore_errors=True)  # Left by a process that was killed in here.
         kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size)
         aside = replace_damaged(file, fresh / "data.mdb")
     except (DataCorrupt, lmdb.Error, OSError) as error:
-        raise FailedPrecondition(
-            f"{damage.message}; what can be read of it cannot be saved ({error}): free space on "
-            "its disk, restore the file, or start with an empty data_dir"
-        ) from error
+        raise FailedPrecondition(rescue_failed(damage.message, error)) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         lock.release()

@@ -12,7 +12,13 @@ from pathlib import Path
 import lmdb
 
 from skipstone_shared.errors import DataCorrupt
-from skipstone_shared.lmdb_file import DamagedFile, check_pages, replace_damaged
+from skipstone_shared.lmdb_file import (
+    DamagedFile,
+    check_pages,
+    replace_damaged,
+    rescue_failed,
+    tell_if_long,
+)
 from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index.partition_codec import decode_partition
 from skipstone_vector_index.record_codec import decode_record
@@ -40,14 +46,12 @@ def keep_readable(file: Path, metric: Metric) -> None:
     except DataCorrupt as error:
         damage = error.message
     fresh = file.with_suffix(".rescued")
+    tell_if_long(file, "what can be read of a large damaged file is copied")
     try:
         kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size, metric)
         aside = replace_damaged(file, fresh)
     except (DataCorrupt, lmdb.Error, OSError) as error:
-        raise DataCorrupt(
-            f"{damage}; what can be read of it cannot be saved ({error}): free space on its disk, "
-            "restore the file, or start with an empty data_dir"
-        ) from error
+        raise DataCorrupt(rescue_failed(damage, error)) from error
     finally:
         fresh.unlink(missing_ok=True)
         fresh.with_name(f"{fresh.name}-lock").unlink(missing_ok=True)

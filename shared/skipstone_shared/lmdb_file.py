@@ -49,13 +49,9 @@ def check_pages(file: Path) -> None:
     Raises:
         DataCorrupt: a page is damaged or missing.
     """
-    size_bytes = file.stat().st_size if file.is_file() else 0
-    if not size_bytes:
+    if not file.is_file() or not file.stat().st_size:
         return
-    if size_bytes >= _TOLD_FROM_BYTES:
-        get_logger().info(
-            "pages of a large file are checked", file=str(file), size_bytes=size_bytes
-        )
+    tell_if_long(file, "pages of a large file are checked")
     try:
         problems = verify.verify(str(file), subdir=False)
         with file.open("rb") as opened:
@@ -65,6 +61,32 @@ def check_pages(file: Path) -> None:
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise DataCorrupt(f"{file} is damaged: {problems[0]}{more}")
+
+
+def tell_if_long(file: Path, event: str) -> None:
+    """Logs what is done to a file that is so large that it takes minutes on a slow disk."""
+    size_bytes = file.stat().st_size
+    if size_bytes >= _TOLD_FROM_BYTES:
+        get_logger().info(event, file=str(file), size_bytes=size_bytes)
+
+
+def rescue_failed(damage: str, error: Exception) -> str:
+    """What is wrong with a damaged file that could not be copied, and what to do about it.
+
+    Args:
+        damage: What is wrong with it.
+        error: Why it could not be copied: `DataCorrupt` when nothing in it can be relied on, else
+            an error of the disk.
+    """
+    if isinstance(error, DataCorrupt):
+        return (
+            f"{damage}; nothing in it can be relied on ({error.message}): restore the file, or "
+            "start with an empty data_dir"
+        )
+    return (
+        f"{damage}; what can be read of it cannot be saved ({error}): free space on its disk, "
+        "restore the file, or start with an empty data_dir"
+    )
 
 
 def replace_damaged(file: Path, sound: Path) -> Path:

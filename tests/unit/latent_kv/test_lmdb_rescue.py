@@ -163,8 +163,9 @@ def zero_a_leaf(sound: bytes, file: Path) -> None:
 
 
 def test_the_damaged_file_is_kept_and_told_of(
-    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]]
+    tmp_path: Path, filled: tuple[bytes, dict[str, set[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lmdb_file, "_TOLD_FROM_BYTES", 1)
     sound, written = filled
     zero_a_leaf(sound, tmp_path / "data.mdb")
     damaged = (tmp_path / "data.mdb").read_bytes()
@@ -175,6 +176,7 @@ def test_the_damaged_file_is_kept_and_told_of(
     kept = len(list_ids(store))
     store.close()
     assert (tmp_path / "data.mdb.damaged").read_bytes() == damaged
+    assert any("damaged file is copied" in line["event"] for line in logs)
     (told,) = [line for line in logs if line["event"].startswith("data file was damaged")]
     assert told["entries_kept"] == kept < len(written)
     assert not (tmp_path / "rescued").exists()
@@ -198,8 +200,9 @@ def test_a_file_of_which_nothing_can_be_read_stops_the_start(
 ) -> None:
     """To start empty instead would lose every entry without a word."""
     (tmp_path / "data.mdb").write_bytes(filled[0][:size])
-    with pytest.raises(FailedPrecondition, match="restore the file, or start with an empty"):
+    with pytest.raises(FailedPrecondition, match="restore the file, or start with") as refused:
         LmdbStore(tmp_path)
+    assert "free space" not in refused.value.message
     DirectoryLock(tmp_path).release()
 
 
