@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane pictures
+.PHONY: calibration help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ bench: $(STAMP) ## run every benchmark; each prints one JSON line
 
 bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls,errors,pictures"
 	PYTHONPATH=models $(PY) bench/bench_blockcache.py $(ARGS)
+
+calibration: $(STAMP) ## fit the bundled calibration anew, after a change of the gate's rules
+	@PYTHONPATH=bench:models $(PY) bench/refit_calibration.py
 
 bench-gate: $(STAMP) ## wrong hits, passes and cost of the gate; ARGS=--curve for the trade-off
 	@PYTHONPATH=bench:models $(PY) bench/bench_gate.py $(ARGS)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from skipstone_orchestrator.audits import AuditSettings
 from skipstone_orchestrator.cache_options import MAX_TOP_K, CacheDefaults
 from skipstone_orchestrator.calibration import (
+    BUNDLED,
     CalibrationLimits,
     Policies,
     Uncalibrated,
@@ -65,11 +66,11 @@ class OrchestratorSettings(ServiceSettings):
     it has none or it fails there is no approximate hit; similarity leaves it to the search alone,
     which takes a swap for a rewording."""
 
-    calibration_file: str = ""
+    calibration_file: str = BUNDLED
     """File of `skipstone calibrate` that says which score may skip how much: bundled is that of the
     default encoder and gate on the bundled model, empty is none."""
 
-    uncalibrated: Uncalibrated = "table"
+    uncalibrated: Uncalibrated = "shallow"
     """What holds where no calibration fits: shallow uses donors down to noise level 0.8 when only
     the model is another one, and else none; closed uses none; table follows similarity_table."""
 

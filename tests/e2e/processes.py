@@ -30,11 +30,13 @@ START_TIMEOUT_S = 90.0
 """A torch process on a busy machine takes long to import."""
 
 WAIT_TIMEOUT_S = 20.0
+BY_TABLE = ("--uncalibrated", "table")
+"""Flags of an orchestrator: nobody has calibrated a model of random weights."""
+
 PATIENT = (
     *("--embedding-timeout-s", "10", "--index-timeout-s", "10", "--latent-kv-timeout-s", "10"),
     *("--gate-timeout-s", "10", "--lookup-timeout-s", "20"),
-    # Nobody has calibrated a model of random weights: the table decides.
-    *("--uncalibrated", "table"),
+    *BY_TABLE,
 )
 """Flags of an orchestrator. Deadlines of a lookup are made for idle machines; where a test is not
 about them they must not turn a hit into a fallback."""
@@ -180,7 +182,7 @@ class Cluster:
     @contextmanager
     def another_orchestrator(self, *flags: str) -> Iterator[OrchestratorClient]:
         """A second replica over the same services, with flags of its own."""
-        with running_service("orchestrator", *self.backend_flags(), *flags) as target:
+        with running_service("orchestrator", *self.backend_flags(), *BY_TABLE, *flags) as target:
             with OrchestratorClient(target) as client:
                 yield client
 
