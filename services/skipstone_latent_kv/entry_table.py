@@ -170,13 +170,13 @@ class EntryTable:
         """
         with self._lock:
             created = sorted(states, key=lambda state: state.create_time)
-            numbered = [
-                dataclasses.replace(state, first_use=number)
-                for number, state in enumerate(created, 1)
-            ]
-            self._uses = len(states)
-            for state in sorted(numbered, key=lambda state: state.access_time):
-                self.put(state, used=True)
+            first_uses = {state.key: number for number, state in enumerate(created, 1)}
+            used = sorted(created, key=lambda state: state.access_time)
+            for number, state in enumerate(used, len(used) + 1):
+                key = state.key
+                numbered = dataclasses.replace(state, first_use=first_uses[key], last_use=number)
+                self._replace(key, numbered)
+            self._uses = 2 * len(used)
 
     def put(self, state: EntryState, used: bool = False) -> None:
         """Adds or replaces an entry.
@@ -272,7 +272,9 @@ class EntryTable:
             self._journal.append((key, self.get(key)))
 
     def _replace(self, key: EntryKey, state: EntryState | None) -> None:
-        namespace = self._namespaces.setdefault(key[0], _Namespace(self._policy))
+        namespace = self._namespaces.get(key[0])
+        if namespace is None:
+            namespace = self._namespaces[key[0]] = _Namespace(self._policy)
         self._total_bytes += namespace.replace(key[1], state)
         if state is not None and state.is_evictable:
             self._enqueue(state)
