@@ -9,6 +9,7 @@ cosine holds: above .95 skip 25, .90 20, .85 15, .75 10, .65 5, where k of 50 is
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Sequence
 
 from skipstone_orchestrator.noise_levels import Schedule
@@ -133,7 +134,13 @@ class ReusePolicy:
     @property
     def version(self) -> str:
         """Name of the policy with everything that changes its decisions hashed in."""
-        return f"{POLICY_FAMILY}-{canonical_hash(dataclasses.asdict(self))[:8]}"
+        return _version(self)
+
+
+@functools.lru_cache(maxsize=64)
+def _version(policy: ReusePolicy) -> str:
+    # Kept, since every request asks for it several times and the tables are long.
+    return f"{POLICY_FAMILY}-{canonical_hash(dataclasses.asdict(policy))[:8]}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
