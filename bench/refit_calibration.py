@@ -7,6 +7,7 @@ seconds. Writes the file that the orchestrator ships, and tables and plot of doc
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from skipstone_client.embedding import EmbeddingClient
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.loading import load_encoder, load_reranker
 from skipstone_embedding.server import mount
-from skipstone_shared.calibration import read_calibration
+from skipstone_shared.calibration import Measurement
 from skipstone_shared.grpc_server import in_process_server
 from skipstone_shared.structured_logging import configure_logging
 
@@ -33,6 +34,15 @@ PLOT: Final = ROOT / "docs/images/calibration.png"
 MIN_SCORE: Final = 0.65
 """The gate's own least score of a pair that passes, so that no tier reaches below it."""
 _HEADING: Final = "## The bundled calibration\n"
+_PICTURE: Final = """
+![drift and wrong pictures by steps executed](images/calibration.png)
+"""
+
+
+def _measured(records: Records) -> Measurement:
+    """How the records came about, as the file says that is replaced."""
+    told = json.loads(CALIBRATION.read_text(encoding="utf-8"))["measured"]
+    return Measurement.model_validate({**told, "pairs": len(records.pairs)})
 
 
 def main() -> None:
@@ -47,15 +57,14 @@ def main() -> None:
         EmbeddingClient(target) as client,
     ):
         sample = [Pair(*pair) for pair in pairs()]
-        measured = read_calibration(CALIBRATION).measured
         bars = Bars(min_score=MIN_SCORE)
-        found, scored = fitted(Scorer(client), sample, records, setup, bars, measured)
+        found, scored = fitted(Scorer(client), sample, records, setup, bars, _measured(records))
     encoder.close()
     CALIBRATION.write_text(found.as_json(), encoding="utf-8")
     tables = markdown(found, losses_by_relation(scored, unit_of(records)))
     _, _, facts = tables.partition("\n")
     before, heading, _ = PAGE.read_text(encoding="utf-8").partition(_HEADING)
-    PAGE.write_text(f"{before}{heading}{facts}", encoding="utf-8")
+    PAGE.write_text(f"{before}{heading}{_PICTURE}{facts}", encoding="utf-8")
     draw(found, PLOT)
     sys.stdout.write(f"{CALIBRATION.name}: {found.services.reranker_id}\n")
 

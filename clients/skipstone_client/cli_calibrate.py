@@ -13,6 +13,7 @@ import typer
 from skipstone_client.calibrate.fit import (
     MAX_DRIFT,
     MAX_WRONG,
+    MAX_WRONG_BOUND,
     Bars,
     Scored,
     losses_by_relation,
@@ -84,8 +85,11 @@ def calibrate(
         typer.Option(metavar="MODULE:FUNCTION", help="(picture bytes, prompt) -> right or not."),
     ] = "",
     max_wrong: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Most wrong pictures of a tier (upper bound).")
+        float, typer.Option(min=0.0, max=1.0, help="Largest share of wrong pictures at any score.")
     ] = MAX_WRONG,
+    max_wrong_bound: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Largest upper bound of it in a tier.")
+    ] = MAX_WRONG_BOUND,
     max_drift: Annotated[
         float, typer.Option(min=0.0, help="Most drift of a tier (upper bound); 1: another seed's.")
     ] = MAX_DRIFT,
@@ -146,7 +150,7 @@ def calibrate(
             sample,
             records,
             setup,
-            Bars(max_wrong, max_drift, min_score),
+            Bars(max_wrong, max_wrong_bound, max_drift, min_score),
             measurement(records, setup, by, wanted.command, checker),
         )
         _write(out, found, scored, records)

@@ -118,6 +118,7 @@ class CalibratedTier(_Record):
         same_seed: Whether it is for donors of the request's own seed; those of others are measured
             apart, since they know nothing of the request's noise.
         level: Noise level the run resumes at, 0 to 1.
+        executed_steps: Steps that the measured runs executed.
         above: Scores above it may resume there.
         pairs: Pairs above it.
         wrong: Share of pictures that show something else than asked, where the full run does not.
@@ -132,6 +133,7 @@ class CalibratedTier(_Record):
     kind: ReuseKind
     same_seed: bool
     level: float = Field(gt=0.0, lt=1.0)
+    executed_steps: int = Field(ge=1)
     above: _Share
     pairs: int = Field(ge=0)
     wrong: Interval | None

@@ -30,7 +30,8 @@ BUCKET_EDGES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)
 REACH: Final = 0.05
 """How far below the lowest measured score a threshold may lie: further down nobody has looked."""
 
-MAX_WRONG: Final = 0.15
+MAX_WRONG: Final = 0.05
+MAX_WRONG_BOUND: Final = 0.15
 MAX_DRIFT: Final = 1.25
 _HIGHEST_THRESHOLD: Final = 0.9999
 
@@ -40,12 +41,14 @@ class Bars:
     """What a tier must keep to be open.
 
     Attributes:
-        max_wrong: Largest upper bound of the share of wrong pictures.
+        max_wrong: Largest share of wrong pictures at any score of the tier, by the falling curve.
+        max_wrong_bound: Largest upper bound of their share in the whole tier.
         max_drift: Largest upper bound of the mean drift; 1 is the distance of two seeds.
         min_score: No tier begins below it.
     """
 
     max_wrong: float = MAX_WRONG
+    max_wrong_bound: float = MAX_WRONG_BOUND
     max_drift: float = MAX_DRIFT
     min_score: float = 0.0
 
@@ -61,6 +64,7 @@ class Scored:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Point:
     score: float
+    skip_steps: int
     drift: float
     wrong: bool | None
 
@@ -107,7 +111,7 @@ def calibration_of(
         random_scores=chance,
         edited_scores=changed,
         tiers=tuple(
-            _tier(way, found, floor, _diversity(records, way), bars)
+            _tier(way, found, measured.num_inference_steps, floor, _diversity(records, way), bars)
             for way, found in points.items()
         ),
         plain_runs=tuple(_plain_runs(scored, unit)),
@@ -133,7 +137,8 @@ def points_by_way(scored: Sequence[Scored], unit: float) -> dict[_Way, list[_Poi
         for run in item.record.resumed:
             way = run.kind, run.same_seed, run.level
             wrong = _wrong(item.record, run.right)
-            points.setdefault(way, []).append(_Point(item.score, run.distance / unit, wrong))
+            point = _Point(item.score, run.skip_steps, run.distance / unit, wrong)
+            points.setdefault(way, []).append(point)
     return dict(sorted(points.items(), key=lambda p: (p[0][0].value, p[0][1], p[0][2])))
 
 
@@ -171,7 +176,12 @@ def threshold(points: Sequence[tuple[float, float]], floor: float, bar: float) -
 
 
 def _tier(
-    way: _Way, points: Sequence[_Point], floor: float, diversity: Interval | None, bars: Bars
+    way: _Way,
+    points: Sequence[_Point],
+    steps: int,
+    floor: float,
+    diversity: Interval | None,
+    bars: Bars,
 ) -> CalibratedTier:
     """The least threshold whose bounds keep the bars; without one, the least that was tried."""
     kind, same_seed, level = way
@@ -184,6 +194,7 @@ def _tier(
         kind=kind,
         same_seed=same_seed,
         level=level,
+        executed_steps=steps - points[0].skip_steps,
         above=cut.above,
         pairs=cut.pairs,
         wrong=cut.wrong,
@@ -233,8 +244,8 @@ class _Cut:
 def _why_closed(pairs: int, wrong: Interval | None, drift: Interval | None, bars: Bars) -> str:
     if pairs < MIN_PAIRS or drift is None:
         return f"only {pairs} pairs lie above its score, {MIN_PAIRS} are needed"
-    if wrong is not None and wrong.high > bars.max_wrong:
-        return f"up to {wrong.high:.2f} of its pictures are wrong, {bars.max_wrong:g} may be"
+    if wrong is not None and wrong.high > bars.max_wrong_bound:
+        return f"up to {wrong.high:.2f} of its pictures are wrong, {bars.max_wrong_bound:g} may be"
     if drift.high > bars.max_drift:
         return f"its drift is up to {drift.high:.2f}, {bars.max_drift:g} is the most"
     return ""
@@ -303,7 +314,8 @@ def losses_by_relation(
     for item in scored:
         place = relation_of(item)
         for run in item.record.resumed:
-            point = _Point(item.score, run.distance / unit, _wrong(item.record, run.right))
+            wrong = _wrong(item.record, run.right)
+            point = _Point(item.score, run.skip_steps, run.distance / unit, wrong)
             groups.setdefault(place(run), []).append(point)
     return {
         place: (mean_interval([p.drift for p in points]), _wrong_share(points))

@@ -77,13 +77,17 @@ def _facts(calibration: Calibration) -> Iterator[str]:
 
 
 def _tier_table(calibration: Calibration) -> Iterator[str]:
-    yield "| kind | donor's seed | noise level | score above | drift | wrong | diversity | open |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield (
+        "| kind | donor's seed | noise level | steps run | score above | drift | wrong | diversity "
+        "| open |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
     for tier in calibration.tiers:
+        told = "yes" if tier.open else f"no: {tier.closed_because}"
         yield (
             f"| {tier.kind.value} | {seed_word(tier.same_seed)} | {tier.level:.3f} | "
-            f"{tier.above:.3f} | {bounds(tier.drift)} | {bounds(tier.wrong)} | "
-            f"{bounds(tier.diversity)} | {'yes' if tier.open else 'no: ' + tier.closed_because} |"
+            f"{tier.executed_steps} | {tier.above:.3f} | {bounds(tier.drift)} | "
+            f"{bounds(tier.wrong)} | {bounds(tier.diversity)} | {told} |"
         )
 
 
@@ -131,21 +135,15 @@ def _draw(
     value: Callable[[CalibratedTier | PlainRun], Interval | None],
     label: str,
 ) -> None:
-    steps = calibration.measured.num_inference_steps
     for (kind, same_seed), colour in _COLOURS.items():
         tiers = [t for t in calibration.tiers if (t.kind, t.same_seed) == (kind, same_seed)]
         name = f"{kind.value}, {seed_word(same_seed)} seed"
-        _line(axes, [(_executed(t, steps), value(t)) for t in tiers], colour, name)
+        _line(axes, [(float(t.executed_steps), value(t)) for t in tiers], colour, name)
     plain = [(float(run.steps), value(run)) for run in calibration.plain_runs]
     _line(axes, plain, _RIVAL_COLOUR, "plain run", dashed=True)
     axes.set_xlabel("steps executed")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
-
-
-def _executed(tier: CalibratedTier, steps: int) -> float:
-    # Right for evenly spaced noise levels, and a picture needs no more than the order else.
-    return steps * tier.level
 
 
 def _line(

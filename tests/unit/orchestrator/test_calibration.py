@@ -53,6 +53,7 @@ def tier(level: float, above: float, **changes: Any) -> CalibratedTier:
         "kind": ReuseKind.RENOISE,
         "same_seed": False,
         "level": level,
+        "executed_steps": 10,
         "above": above,
         "pairs": 50,
         "wrong": interval(0.02),

@@ -135,7 +135,7 @@ def fitted(
     spread = Spread(RENOISE, 0.5, 6.0)
     records.seeds = {"a": SeedRecord("a", 4, UNIT, (spread,))}
     records.pairs = {(s.record.donor, s.record.prompt): s.record for s in scored}
-    bars = bars or Bars(max_wrong=0.2, max_drift=1.25)
+    bars = bars or Bars(max_wrong=0.2, max_wrong_bound=0.2)
     return calibration_of(records, scored, CHANCE, edited or [], SERVICES, MEASURED, bars)
 
 
@@ -154,6 +154,7 @@ def test_a_tier_is_open_where_its_pictures_are_right_and_near() -> None:
     tier = only_tier(fitted(scored(30, 0.9, lambda i: record(i, 9.0))))
     assert tier.open
     assert (tier.pairs, tier.kind, tier.same_seed, tier.level) == (30, RENOISE, False, 0.5)
+    assert tier.executed_steps == 5
     assert tier.above == pytest.approx(0.85)
     assert tier.drift is not None
     assert tier.drift.value == pytest.approx(0.9)
@@ -201,20 +202,30 @@ def test_a_tier_that_keeps_a_bar_nowhere_is_closed_and_says_why(
     assert says in tier.closed_because
 
 
+def test_a_share_that_is_too_large_at_its_lowest_scores_lifts_a_tier_though_all_of_it_is_fine() -> (
+    None
+):
+    """3 of 23 are wrong there; among all 203 they would hardly count."""
+    pairs = [Scored(record(i, 9.0, right=i > 2), 0.5) for i in range(23)]
+    pairs += [Scored(record(100 + i, 9.0), 0.9) for i in range(180)]
+    tier = only_tier(fitted(pairs, Bars(max_wrong=0.05, max_wrong_bound=0.15)))
+    assert (tier.open, tier.above, tier.pairs) == (True, pytest.approx(0.85), 180)
+
+
 def test_where_a_bound_fails_a_tier_begins_higher_up() -> None:
     """3 of 23 keep the bar as a share and not as a bound; of the 30 above them none is wrong."""
     pairs = [Scored(record(i, 9.0, right=i > 2), 0.5) for i in range(23)]
     pairs += [Scored(record(100 + i, 9.0), 0.9) for i in range(30)]
-    tier = only_tier(fitted(pairs, Bars(max_wrong=0.14)))
+    tier = only_tier(fitted(pairs, Bars(max_wrong=0.14, max_wrong_bound=0.14)))
     assert (tier.open, tier.above, tier.pairs) == (True, pytest.approx(0.85), 30)
-    tier = only_tier(fitted(pairs, Bars(max_wrong=0.16)))
+    tier = only_tier(fitted(pairs, Bars(max_wrong=0.14, max_wrong_bound=0.16)))
     assert (tier.open, tier.above, tier.pairs) == (True, pytest.approx(0.45), 53)
 
 
 def test_the_bound_closes_a_tier_and_not_the_share() -> None:
     """3 of 25 is 0.12, and up to 0.30."""
     pairs = scored(25, 0.9, lambda i: record(i, 9.0, right=i < 22))
-    tier = only_tier(fitted(pairs, Bars(max_wrong=0.2)))
+    tier = only_tier(fitted(pairs, Bars(max_wrong=0.2, max_wrong_bound=0.2)))
     assert tier.wrong is not None
     assert tier.wrong.value < 0.2 < tier.wrong.high
     assert not tier.open
@@ -234,7 +245,7 @@ def test_nothing_measured_is_refused_in_words() -> None:
 def test_the_report_names_every_tier_and_the_plot_is_a_picture(tmp_path: Path) -> None:
     found = fitted(scored(30, 0.9, lambda i: record(i, 9.0)))
     text = markdown(found, {("colour", RENOISE, False, 0.5): (mean_interval([1.0, 2.0]), None)})
-    assert "| renoise | other | 0.500 | 0.850 | 0.90" in text
+    assert "| renoise | other | 0.500 | 5 | 0.850 | 0.90" in text
     assert "| colour | renoise | other | 0.500 | 1.50" in text
     draw(found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
