@@ -29,7 +29,9 @@ from skipstone_shared.orchestration import BreakerState
 START_TIMEOUT_S = 90.0
 """A torch process on a busy machine takes long to import."""
 
-WAIT_TIMEOUT_S = 20.0
+WAIT_TIMEOUT_S = 60.0
+"""A pass that a busy service did not answer in time is made again 10 s later."""
+
 BY_TABLE = ("--uncalibrated", "table")
 """Flags of an orchestrator: nobody has calibrated a model of random weights."""
 
