@@ -8,7 +8,7 @@ from typing import Final
 
 from page_parts import replace_part
 from quality.figures import Figures, QualityFigure, read_figures
-from quality.methods import GRID, NEW_SEEDS, compared, plain
+from quality.methods import GRID, NEW_SEEDS, Method, Reuse, compared, plain
 from quality.plots import draw_curves
 from quality.session import QUALITY_FIGURES, TRACE_FIGURES
 
@@ -26,11 +26,36 @@ def write_page(folder: Path) -> None:
     trace = Figures(read_figures(folder / TRACE_FIGURES))
     quality = Figures(read_figures(folder / QUALITY_FIGURES))
     draw_curves(PLOT, trace)
+    replace_part(PAGE, "reuse-headline", headline(trace))
     replace_part(PAGE, "reuse-gains", "\n\n".join(gain_table(trace, base) for base in trace.bases))
     replace_part(PAGE, "reuse-hits", hit_table(trace))
     replace_part(PAGE, "reuse-quality", "\n\n".join(quality_table(trace, b) for b in trace.bases))
     replace_part(PAGE, "reuse-steps", curve_table(quality))
     replace_part(PAGE, "reuse-seeds", seed_table(quality, trace.bases))
+
+
+def headline(figures: Figures) -> str:
+    """The best method with and without block caching per base, as Markdown."""
+    return "\n".join(_headline(figures, base) for base in figures.bases)
+
+
+def _headline(figures: Figures, base: int) -> str:
+    def gain(method: Method) -> float:
+        return figures.of("equal_quality_gain", method.name, base).value
+
+    reusing = [method for method in compared(base) if method.reuse is Reuse.LATENT]
+    [alone] = [method for method in reusing if method.preset is None]
+    best = max((method for method in reusing if method.preset is not None), key=gain)
+    return (
+        f"- N = {base}: **{figures.text('equal_quality_gain', alone.name, base)}** by the cache "
+        f"alone, of which the exact tier gives "
+        f"{figures.of('equal_quality_gain', 'exact cache', base).value:.2f}; "
+        f"**{figures.text('equal_quality_gain', best.name, base)}** with block caching "
+        f"(`{best.preset.value if best.preset else ''}`); "
+        f"{figures.text('equal_quality_gain', 'published table alone', base)} by a published table "
+        "of cosines without a gate. If every repeat brought a new seed, the cache alone would save "
+        f"{100 * (1 - figures.of('mean_steps', NEW_SEEDS, base).value / base):.1f} % of the steps."
+    )
 
 
 def gain_table(figures: Figures, base: int) -> str:
