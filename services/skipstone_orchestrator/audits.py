@@ -4,8 +4,8 @@ An audit makes whichever of the two runs is not stored and has the executor comp
 latents; their bytes never come here. A closed tier is audited too, by resumed runs that nobody is
 given, so that it can open again.
 
-It starts only when the executor has nothing to do and gives way when anybody else comes: at once to a
-request here, which meets at most the step that is being computed, and within a poll to others'.
+It starts only when the executor has nothing to do and gives way when anybody else comes: at once to
+a request here, which meets at most the step that is being computed, and within a poll to others'.
 """
 
 from __future__ import annotations
