@@ -20,7 +20,8 @@ from capacity.figures import Figures, Line, replaced
 from capacity.index_cost import measure_index
 from capacity.store_cost import measure_sizes, measure_store
 from capacity.tables import capacity_parts
-from replay.drawing import replace_part
+from page_parts import replace_part
+from replay.drawing import PAGE
 
 PARTS = ("store", "sizes", "index")
 
@@ -47,7 +48,7 @@ def main() -> None:
     args.lines.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     if args.draw:
         for name, part in capacity_parts(lines).items():
-            replace_part(name, part)
+            replace_part(PAGE, name, part)
 
 
 def _read(path: Path) -> list[Line]:

@@ -24,8 +24,9 @@ from typing import Final, get_args
 
 import numpy as np
 
+from page_parts import replace_part
 from replay.cache import STEPS, Settings, replay
-from replay.drawing import draw_eviction, eviction_table, replace_part
+from replay.drawing import PAGE, draw_eviction, eviction_table
 from replay.request_log import embed, read_prompts
 from search.vectors import Matrix
 from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName, policy_named
@@ -117,7 +118,7 @@ def main() -> None:
         print(json.dumps(lines[-1]), flush=True)
     if args.draw:
         draw_eviction(Path("docs/images/eviction.svg"), lines)
-        replace_part("eviction", eviction_table(lines))
+        replace_part(PAGE, "eviction", eviction_table(lines))
 
 
 if __name__ == "__main__":

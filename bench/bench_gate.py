@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import time
@@ -31,23 +30,14 @@ from typing import Any
 
 from gate.decisions import PairJudge
 from gate.pair_sets import DATA, PairSet, generated_sets, published_sets
+from skipstone_client.calibrate.intervals import wilson
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_gate.real_prompts import read_parti
 from skipstone_shared.structured_logging import configure_logging
 
-_Z = 1.959964
 _CALLS = 400
 _CANDIDATES = 5
 _THRESHOLDS = (0.0, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-
-
-def wilson(count: int, total: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share (Wilson 1927)."""
-    share, square = count / total, _Z * _Z
-    middle = (share + square / (2 * total)) / (1 + square / total)
-    spread = _Z * math.sqrt(share * (1 - share) / total + square / (4 * total * total))
-    spread /= 1 + square / total
-    return max(0.0, middle - spread), min(1.0, middle + spread)
 
 
 def tell(figure: str, method: str, **facts: Any) -> None:
@@ -57,9 +47,9 @@ def tell(figure: str, method: str, **facts: Any) -> None:
 
 def tell_share(figure: str, method: str, name: str, hits: int, total: int) -> None:
     """Prints a share with its interval."""
-    low, high = wilson(hits, total)
-    interval = [round(low, 4), round(high, 4)]
-    tell(figure, method, pairs=name, value=round(hits / total, 4), n=total, interval=interval)
+    share = wilson(hits, total)
+    interval = [round(share.low, 4), round(share.high, 4)]
+    tell(figure, method, pairs=name, value=round(share.value, 4), n=total, interval=interval)
 
 
 def figure_of(pair_set: PairSet) -> str:

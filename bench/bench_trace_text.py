@@ -23,8 +23,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from page_parts import replace_part
 from replay.cache import STEPS, Outcome, Scores, Settings, no_gate, replay
-from replay.drawing import Line, replace_part
+from replay.drawing import PAGE, Line
 from replay.request_log import embed, read_prompts
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.loading import load_reranker
@@ -116,7 +117,7 @@ def main() -> None:
             outcome = replay(prompts, vectors, settings, scores)
             lines += show(method, seeds, outcome, policy=policy.version, **told)
     if args.draw:
-        replace_part("gate", gate_table(lines))
+        replace_part(PAGE, "gate", gate_table(lines))
 
 
 def default_policy(reranker_id: str) -> ReusePolicy:

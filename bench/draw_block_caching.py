@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 
 from blockcache import curve
 from blockcache.figures import Figure as Measured
+from page_parts import replace_part
 from skipstone_client import OrchestratorClient
 from skipstone_client.local_cluster import LocalCluster
 from skipstone_denoise.blockcache.known_adapters import KNOWN_ADAPTERS
@@ -71,9 +72,9 @@ def main() -> None:
         journal = curve.Journal(arguments.out / "blockcache_pictures.jsonl", resume=True)
         with torch.no_grad():
             figures = list(curve.measure(journal, arguments.prompts))
-        _replace_part("presets", preset_table(figures))
+        replace_part(PAGE, "presets", preset_table(figures))
     if "families" in parts:
-        _replace_part("families", family_list())
+        replace_part(PAGE, "families", family_list())
 
 
 def _draw_runs(parts: Sequence[str]) -> None:
@@ -198,15 +199,6 @@ def family_list() -> str:
         f"Known by the class of their transformer: {names}; and classes that derive from one of "
         "these without a `forward` of their own."
     )
-
-
-def _replace_part(name: str, part: str) -> None:
-    """Replaces the text between two markers of the page."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, _, rest = PAGE.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    assert after, f"{PAGE} has no part {name}"
-    PAGE.write_text(f"{before}{begin}\n{part}\n{end}{after}")
 
 
 if __name__ == "__main__":

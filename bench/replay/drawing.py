@@ -90,13 +90,3 @@ def _draw_panel(axes: Axes, name: str, found: dict[tuple[str, int | None], Line]
     axes.set_title(name, fontsize=10)
     axes.set_xlabel("capacity, entries")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def replace_part(name: str, part: str) -> None:
-    """Replaces the text between two markers of the page."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-    _, _, after = rest.partition(end)
-    if not after:
-        raise SystemExit(f"{PAGE} has no part {name}")
-    PAGE.write_text(f"{before}{begin}\n{part}\n{end}{after}", encoding="utf-8")

@@ -10,10 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from search.vectors import Matrix
-from skipstone_embedding.minilm_encoder import load_minilm
-from skipstone_shared.embeddings import EmbeddingInput
-from skipstone_shared.errors import SkipstoneError
+from search.vectors import Matrix, minilm_vectors
 
 LOG: Final = Path(__file__).parents[1] / "data" / "request_log.csv"
 VECTORS: Final = Path("out/bench")
@@ -41,19 +38,7 @@ def embed(prompts: Sequence[str], folder: Path = VECTORS) -> Matrix:
     path = folder / f"minilm-{digest}.npy"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        np.save(path, _encode(texts))
+        np.save(path, minilm_vectors(texts))
     vectors: Matrix = np.load(path)
     row_of = {text: row for row, text in enumerate(texts)}
     return vectors[[row_of[prompt] for prompt in prompts]]
-
-
-def _encode(texts: Sequence[str]) -> Matrix:
-    encoder = load_minilm()
-    vectors: list[Matrix] = []
-    for start in range(0, len(texts), _BATCH):
-        batch = [EmbeddingInput(text=text) for text in texts[start : start + _BATCH]]
-        for found in encoder.encode(batch):
-            if isinstance(found, SkipstoneError):
-                raise found
-            vectors.append(np.asarray(found.vector, np.float32))
-    return np.stack(vectors)

@@ -48,6 +48,13 @@ def prompt_split(paths: Sequence[Path], count: int, queries: int) -> tuple[Matri
     """
     texts = list(dict.fromkeys(text for path in paths for text in _prompts(path)))
     texts = texts[: count + queries]
+    rows = minilm_vectors(texts)
+    entries, asked = rows[:-queries], rows[-queries:]
+    return np.concatenate([entries, mixtures(entries, count - len(entries), 0)]), asked
+
+
+def minilm_vectors(texts: Sequence[str]) -> Matrix:
+    """MiniLM's unit vectors of texts, one row each."""
     encoder = load_minilm()
     vectors: list[Matrix] = []
     for start in range(0, len(texts), _BATCH):
@@ -56,9 +63,7 @@ def prompt_split(paths: Sequence[Path], count: int, queries: int) -> tuple[Matri
             if isinstance(found, SkipstoneError):
                 raise found
             vectors.append(np.asarray(found.vector, np.float32))
-    rows = np.stack(vectors)
-    entries, asked = rows[:-queries], rows[-queries:]
-    return np.concatenate([entries, mixtures(entries, count - len(entries), 0)]), asked
+    return np.stack(vectors)
 
 
 def mixtures(rows: Matrix, count: int, seed: int) -> Matrix:

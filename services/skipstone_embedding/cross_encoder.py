@@ -16,6 +16,7 @@ from skipstone_embedding.reranker_inputs import (
     checked_scores,
     usable,
 )
+from skipstone_embedding.reranker_weights import load_reranker_weights
 from skipstone_shared.embeddings import EmbeddingInput
 
 MAX_CANDIDATES = 128
@@ -84,21 +85,9 @@ class CrossEncoder:
         return list(scores.tolist())
 
     def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
-        transformers.logging.disable_progress_bar()
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-            files.directory, local_files_only=True
+        self._tokenizer, model = load_reranker_weights(
+            transformers.AutoModelForSequenceClassification, files, options.dtype, self._device
         )
-        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-            files.directory,
-            local_files_only=True,
-            use_safetensors=True,
-            dtype=getattr(torch, options.dtype),
-            output_loading_info=True,
-        )
-        # transformers makes up missing weights at random, a whole classifier too, and only warns.
-        if info["missing_keys"] or info["mismatched_keys"]:
-            missing = ", ".join(sorted(info["missing_keys"])[:3])
-            raise ValueError(f"weights are missing or do not fit: {missing}")
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"it has {model.config.num_labels} labels, a reranker has 1 or 2")
         limits = (
@@ -107,4 +96,4 @@ class CrossEncoder:
             _MAX_TOKENS,
         )
         self._max_tokens = min(limit for limit in limits if limit)
-        self._model = model.to(self._device).eval()
+        self._model = model

@@ -22,6 +22,7 @@ from skipstone_embedding.reranker_inputs import (
     checked_scores,
     usable,
 )
+from skipstone_embedding.reranker_weights import load_reranker_weights
 from skipstone_shared.embeddings import EmbeddingInput
 
 MODEL_TYPE = "qwen3_vl"
@@ -117,21 +118,10 @@ class Qwen3VLReranker:
         return list(scores.tolist())
 
     def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
-        transformers.logging.disable_progress_bar()
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-            files.directory, local_files_only=True
+        self._tokenizer, model = load_reranker_weights(
+            transformers.Qwen3VLForConditionalGeneration, files, options.dtype, self._device
         )
-        model, info = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
-            files.directory,
-            local_files_only=True,
-            use_safetensors=True,
-            dtype=getattr(torch, options.dtype),
-            output_loading_info=True,
-        )
-        if info["missing_keys"] or info["mismatched_keys"]:
-            missing = ", ".join(sorted(info["missing_keys"])[:3])
-            raise ValueError(f"weights are missing or do not fit: {missing}")
-        self._model = model.to(self._device).eval()
+        self._model = model
         yes, no = (self._token_id(word) for word in ("yes", "no"))
         head = self._model.lm_head.weight.detach()
         self._direction = head[yes] - head[no]

@@ -18,6 +18,15 @@ import lmdb
 import pytest
 from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import Write, latents, list_all, list_ids, save
+from tests.unit.file_damage import (
+    META_PAGES,
+    PAGE,
+    Damage,
+    cut_off,
+    flip,
+    flip_in_a_page_header,
+    garble_a_page,
+)
 
 from skipstone_latent_kv.data_check import verify
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment
@@ -31,36 +40,14 @@ from skipstone_shared.latents import checksum
 from skipstone_shared.lmdb_file import check_pages
 from skipstone_shared.stored_entries import EvictionKind
 
-PAGE = 4096
-META_PAGES = 2
 LEAF = 2
 MAP_BYTES = 1 << 20
 STEPS = (0, 3, 7)
-
-Damage = Callable[[bytearray, random.Random], None]
-
-
-def flip(data: bytearray, rng: random.Random) -> None:
-    data[rng.randrange(META_PAGES * PAGE, len(data))] ^= 1 << rng.randrange(8)
-
-
-def flip_in_a_page_header(data: bytearray, rng: random.Random) -> None:
-    page = rng.randrange(META_PAGES, len(data) // PAGE)
-    data[page * PAGE + rng.randrange(24)] ^= 1 << rng.randrange(8)
 
 
 def zero_a_page(data: bytearray, rng: random.Random) -> None:
     start = PAGE * rng.randrange(META_PAGES, len(data) // PAGE)
     data[start : start + PAGE] = bytes(PAGE)
-
-
-def garble_a_page(data: bytearray, rng: random.Random) -> None:
-    start = PAGE * rng.randrange(META_PAGES, len(data) // PAGE)
-    data[start : start + PAGE] = rng.randbytes(PAGE)
-
-
-def cut_off(data: bytearray, rng: random.Random) -> None:
-    del data[rng.randrange(1, len(data)) :]
 
 
 @pytest.fixture(scope="module")

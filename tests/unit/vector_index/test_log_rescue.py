@@ -13,6 +13,15 @@ import lmdb
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from tests.unit.file_damage import (
+    META_PAGES,
+    PAGE,
+    Damage,
+    cut_off,
+    flip,
+    flip_in_a_page_header,
+    garble_a_page,
+)
 
 from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition
@@ -25,13 +34,10 @@ from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.vector_form import Metric
 
 KEYS = ("a1" * 16, "b2" * 16)
-PAGE = 4096
-META_PAGES = 2
 DISK_BYTES = 1 << 26
 PER_KEY = 60
 LEAF = 2
 
-Damage = Callable[[bytearray, random.Random], None]
 Found = dict[str, tuple[str, int]]
 """Compatibility key and seed of entries."""
 
@@ -73,24 +79,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Found]:
     found = found_in(index)
     index.close()
     return (path / "records.mdb").read_bytes(), found
-
-
-def flip(data: bytearray, rng: random.Random) -> None:
-    data[rng.randrange(META_PAGES * PAGE, len(data))] ^= 1 << rng.randrange(8)
-
-
-def flip_in_a_page_header(data: bytearray, rng: random.Random) -> None:
-    page = rng.randrange(META_PAGES, len(data) // PAGE)
-    data[page * PAGE + rng.randrange(24)] ^= 1 << rng.randrange(8)
-
-
-def garble_a_page(data: bytearray, rng: random.Random) -> None:
-    start = PAGE * rng.randrange(META_PAGES, len(data) // PAGE)
-    data[start : start + PAGE] = rng.randbytes(PAGE)
-
-
-def cut_off(data: bytearray, rng: random.Random) -> None:
-    del data[rng.randrange(1, len(data)) :]
 
 
 @pytest.mark.parametrize("seed", range(8))
