@@ -86,6 +86,7 @@ def open_store(settings: LatentKVSettings) -> LmdbStore | MemoryStore:
         durability=settings.durability,
         codec=settings.codec,
         initial_map_bytes=settings.initial_map_bytes,
+        page_check=settings.page_check,
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName
 from skipstone_latent_kv.latent_codec import CodecName
 from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.page_check import PageCheck
 from skipstone_shared.ports import DEFAULT_PORTS
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
 
@@ -35,6 +36,10 @@ class LatentKVSettings(ServiceSettings):
     """When a write is acknowledged: always = after an fsync of its own; group = after an fsync that
     writes waiting at the same moment share; none = without one, flushed every
     sweep_interval_s (survives a kill of the process; a loss of power may cost all data)."""
+
+    page_check: PageCheck = "always"
+    """When the pages of the lmdb file are looked at before it is opened: always = at every start;
+    after_crash = unless the last process has closed it in order and nobody has touched it since."""
 
     codec: CodecName = "lossless"
     """How the lmdb store writes floating tensors: lossless = as they come; fp32, bf16, fp16 = in at

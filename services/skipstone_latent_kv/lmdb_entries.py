@@ -22,6 +22,7 @@ from skipstone_latent_kv.references import reference
 from skipstone_shared.data_directory import is_disk_trouble
 from skipstone_shared.errors import DataCorrupt, EntryNotFound, ResourceExhausted, SkipstoneError
 from skipstone_shared.latents import checksum
+from skipstone_shared.page_check import PageCheck
 from skipstone_shared.stored_entries import EvictionKind, StoredEntry, StoredSnapshot
 from skipstone_shared.structured_logging import get_logger
 
@@ -47,6 +48,7 @@ class LmdbEntries:
         sync: bool,
         max_batch: int,
         initial_map_bytes: int,
+        page_check: PageCheck,
         clock: Callable[[], float],
     ) -> None:
         """Opens the directory and reads which entries there are.
@@ -59,6 +61,7 @@ class LmdbEntries:
             sync: Whether a commit waits for an fsync.
             max_batch: Operations that may share a commit.
             initial_map_bytes: Address space to start with.
+            page_check: When pages are looked at.
             clock: Seconds since the epoch.
 
         Raises:
@@ -71,7 +74,7 @@ class LmdbEntries:
         self.evicted_count = 0
         self.table = EntryTable(policy)
         try:
-            self._env = LmdbEnvironment(path, initial_map_bytes, sync)
+            self._env = LmdbEnvironment(path, initial_map_bytes, sync, page_check)
         except DataCorrupt as damage:
             rescue(path, damage)
             self._env = LmdbEnvironment(path, initial_map_bytes, sync)

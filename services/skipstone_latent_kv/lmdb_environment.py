@@ -19,6 +19,7 @@ from skipstone_shared.errors import (
     Unavailable,
 )
 from skipstone_shared.lmdb_file import check_pages
+from skipstone_shared.page_check import PageCheck, note_orderly_close, page_check_due
 
 # py-lmdb has no types; a transaction is passed around and only used through lmdb_rows.
 Transaction = Any
@@ -36,13 +37,16 @@ class LmdbEnvironment:
     pages that were freed since it began.)
     """
 
-    def __init__(self, path: Path, initial_map_bytes: int, sync: bool) -> None:
+    def __init__(
+        self, path: Path, initial_map_bytes: int, sync: bool, page_check: PageCheck = "always"
+    ) -> None:
         """Opens the directory and creates it if necessary.
 
         Args:
             path: Directory.
             initial_map_bytes: Size of the map; a larger one from an earlier run is kept.
             sync: Whether a commit waits for an fsync.
+            page_check: When pages are looked at.
 
         Raises:
             FailedPrecondition: the directory cannot be used; the message says why.
@@ -50,9 +54,11 @@ class LmdbEnvironment:
         """
         self._path = path
         self._sync = sync
+        self._file = path / "data.mdb"
         self._lock = DirectoryLock(path)
         try:
-            check_pages(path / "data.mdb")
+            if page_check_due(self._file, page_check):
+                check_pages(self._file)
             self._env = lmdb.open(
                 str(path),
                 map_size=initial_map_bytes,
@@ -60,7 +66,7 @@ class LmdbEnvironment:
                 max_readers=MAX_READERS,
                 sync=sync,
             )
-        except DataCorrupt:
+        except (DataCorrupt, FailedPrecondition):
             self._lock.release()
             raise
         except (lmdb.Error, OSError) as error:
@@ -166,6 +172,7 @@ class LmdbEnvironment:
             self._gate.wait_for(lambda: self._running == 0)
             self._env.sync(True)
             self._env.close()
+            note_orderly_close(self._file)
             self._lock.release()
 
     @contextmanager

@@ -1,7 +1,8 @@
 """Makes a new data file of what can be read in one whose pages are damaged.
 
 An entry is kept when its record, all its snapshots and all their bytes match their checksums; it is
-a miss otherwise. Watchers of evictions get a GAP, so that they find out by comparing.
+a miss otherwise, and where nothing can be read the store is empty. Watchers of evictions get a GAP,
+so that they find out by comparing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,7 +43,8 @@ def rescue(path: Path, damage: DataCorrupt) -> None:
         damage: What is wrong with its file.
 
     Raises:
-        FailedPrecondition: nothing can be read, or the disk has no room for the new file.
+        FailedPrecondition: the disk has no room for the new file, or another version of LMDB has
+            written the damaged one.
     """
     file, fresh = path / "data.mdb", path / "rescued"
     lock = DirectoryLock(path)
@@ -50,7 +53,7 @@ def rescue(path: Path, damage: DataCorrupt) -> None:
         shutil.rmtree(fresh, ignore_errors=True)  # Left by a process that was killed in here.
         kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size)
         aside = replace_damaged(file, fresh / "data.mdb")
-    except (DataCorrupt, lmdb.Error, OSError) as error:
+    except (lmdb.Error, OSError) as error:
         raise FailedPrecondition(rescue_failed(damage.message, error)) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -83,7 +86,9 @@ def _copy(damaged: DamagedFile, directory: Path, size_bytes: int) -> tuple[int, 
                 kept += 1
             except DataCorrupt:
                 lost += 1
-        writer.write_gap(last_sequence + 1)
+        # The last events may be among what is lost. No store comes to as many as there are
+        # milliseconds, so the gap lies behind every number that a watcher has seen.
+        writer.write_gap(max(last_sequence + 1, int(time.time() * 1000)))
     finally:
         environment.close()
     return kept, lost

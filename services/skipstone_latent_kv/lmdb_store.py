@@ -30,6 +30,7 @@ from skipstone_shared.latents import (
     checked_namespace,
     checksum,
 )
+from skipstone_shared.page_check import PageCheck
 from skipstone_shared.stored_entries import (
     EvictionKind,
     Snapshot,
@@ -64,6 +65,7 @@ class LmdbStore:
         durability: Durability = "group",
         codec: CodecName = "lossless",
         initial_map_bytes: int = 1 << 30,
+        page_check: PageCheck = "always",
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Opens the directory and reads which entries there are.
@@ -78,6 +80,7 @@ class LmdbStore:
             durability: When a write is acknowledged; see ``LatentKVSettings.durability``.
             codec: How new snapshots are written; what is there is read however it was written.
             initial_map_bytes: Address space to start with.
+            page_check: When pages are looked at; see ``LatentKVSettings.page_check``.
             clock: Seconds since the epoch.
 
         Raises:
@@ -100,6 +103,7 @@ class LmdbStore:
             sync=durability != "none",
             max_batch=1 if durability == "always" else _GROUP_SIZE,
             initial_map_bytes=initial_map_bytes,
+            page_check=page_check,
             clock=clock,
         )
 

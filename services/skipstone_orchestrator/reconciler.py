@@ -7,6 +7,9 @@ a replica was not there or a save broke off in the middle, is found by comparing
     an entry without a vector    can never be a donor: it is removed once it was neither used nor
                                  made findable for the grace time, unless it is pinned
 
+The grace time is waited out beside the passes: minutes in which a vector without an entry would
+cost every request that finds it a read for nothing.
+
 Entries that are not committed are left to their lease. A namespace without any vector is left
 alone: more likely the index was lost, and its entries still answer exact repeats until they are
 evicted.
@@ -33,6 +36,9 @@ _PAGE_SIZE = 100
 _RETRY_S = 10.0
 _MAX_SUSPECTS = 10_000
 """Entries without a vector that one pass remembers, 1 MB; the next pass finds the others."""
+
+Suspects = dict[tuple[str, str], float]
+"""When entries without a vector were used last, by namespace and id."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ class Reconciler:
         self._limits = limits
         self._pause = pause
         self._asked = asyncio.Event()
+        self._suspects: asyncio.Queue[Suspects] = asyncio.Queue()
 
     def ask(self) -> None:
         """Asks for a pass soon: removals may have been missed. One that runs is not enough."""
@@ -94,31 +101,74 @@ class Reconciler:
 
     async def run(self) -> None:
         """Runs a pass whenever one is due, for ever."""
-        while True:
-            await self._until_due()
-            self._asked.clear()
-            try:
-                await self.reconcile()
-            except SkipstoneError as error:
-                self._counts.count_pass("failed")
-                get_logger().warning(
-                    "reconcile pass failed", reason=error.reason, error=error.message
-                )
-                self._asked.set()
-                await self._pause(_RETRY_S)
-            else:
-                self._counts.count_pass("done")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._run_passes())
+            tasks.create_task(self._run_second_looks())
 
-    async def reconcile(self) -> None:
-        """Compares every namespace that has vectors.
+    async def compare(self) -> Suspects:
+        """Compares all namespaces that have vectors, and removes vectors without an entry.
+
+        Returns:
+            The entries without a vector.
 
         Raises:
             SkipstoneError: A service did not answer; what was found until then is removed.
         """
-        async for namespace in self._namespaces():
+        namespaces = [namespace async for namespace in self._namespaces()]
+        for namespace in namespaces:
             await self._remove_vectors(namespace)
-            if self._limits.removes_entries:
-                await self._remove_entries(namespace)
+        suspects: Suspects = {}
+        if self._limits.removes_entries:
+            for namespace in namespaces:
+                await self._find_suspects(namespace, suspects)
+        return suspects
+
+    async def look_again(self, suspects: Suspects) -> None:
+        """Removes the entries that stay without a vector and unused for the grace time.
+
+        An entry is committed just before its vector is written, so one without a vector may be on
+        its way. The time is counted here and not from the entry's own times: a run may take long,
+        and clocks of machines differ.
+
+        Args:
+            suspects: From `compare`.
+
+        Raises:
+            SkipstoneError: A service did not answer; what was found until then is removed.
+        """
+        if suspects:
+            await self._pause(self._limits.grace_s)
+        for (namespace, entry_id), access_time in suspects.items():
+            await self._pace("latent_kv", 1)
+            if await self._is_orphan_still(namespace, entry_id, access_time):
+                await self._delete_entry(namespace, entry_id)
+
+    async def _run_passes(self) -> None:
+        while True:
+            await self._until_due()
+            self._asked.clear()
+            try:
+                suspects = await self.compare()
+            except SkipstoneError as error:
+                self._count_failed(error)
+                await self._pause(_RETRY_S)
+            else:
+                self._counts.count_pass("done")
+                if suspects and self._suspects.empty():
+                    self._suspects.put_nowait(suspects)  # else the next pass finds them again
+
+    async def _run_second_looks(self) -> None:
+        while True:
+            suspects = await self._suspects.get()
+            try:
+                await self.look_again(suspects)
+            except SkipstoneError as error:
+                self._count_failed(error)
+
+    def _count_failed(self, error: SkipstoneError) -> None:
+        self._counts.count_pass("failed")
+        get_logger().warning("reconcile pass failed", reason=error.reason, error=error.message)
+        self._asked.set()
 
     async def _until_due(self) -> None:
         try:
@@ -132,33 +182,14 @@ class Reconciler:
             await self._pace("vector_index", len(page))
             await self._stale.remove(namespace, [entry.entry_id for entry in page], RECONCILE)
 
-    async def _remove_entries(self, namespace: str) -> None:
-        """Removes entries that stay without a vector and unused for the grace time.
-
-        An entry is committed just before its vector is written, so one without a vector may be on
-        its way. It is looked at a second time after the grace time, counted here and not from the
-        entry's own times: a run may take long, and clocks of machines differ.
-        """
-        suspects = await self._suspects(namespace)
-        if not suspects:
-            return
-        await self._pause(self._limits.grace_s)
-        for entry_id, access_time in suspects.items():
-            await self._pace("latent_kv", 1)
-            if await self._is_orphan_still(namespace, entry_id, access_time):
-                await self._delete_entry(namespace, entry_id)
-
-    async def _suspects(self, namespace: str) -> dict[str, float]:
-        """Returns when entries without a vector were used last, by id."""
-        suspects: dict[str, float] = {}
+    async def _find_suspects(self, namespace: str, suspects: Suspects) -> None:
         async for page in self._store_pages(namespace):
             await self._pace("latent_kv", len(page))
             for entry in page:
+                if len(suspects) >= _MAX_SUSPECTS:
+                    return
                 if not entry.pinned and not await self._has_vector(namespace, entry.entry_id):
-                    suspects[entry.entry_id] = entry.access_time
-            if len(suspects) >= _MAX_SUSPECTS:
-                break
-        return suspects
+                    suspects[namespace, entry.entry_id] = entry.access_time
 
     async def _is_orphan_still(self, namespace: str, entry_id: str, access_time: float) -> bool:
         try:

@@ -38,6 +38,7 @@ def build(settings: VectorIndexSettings) -> Mounted:
         settings.max_disk_bytes,
         fsync=settings.fsync,
         metric=Metric(settings.metric),
+        page_check=settings.page_check,
     )
     graphs = settings.data_dir / "graphs"
     files = open_graph_files(graphs, log.log_id(), keep=settings.save_graphs)

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.page_check import PageCheck
 from skipstone_shared.ports import DEFAULT_PORTS
 
 
@@ -29,6 +30,10 @@ class VectorIndexSettings(ServiceSettings):
     fsync: bool = True
     """Whether a write reaches the disk before it is acknowledged. Without, it survives the end of
     the process but maybe not of the machine."""
+
+    page_check: PageCheck = "always"
+    """When the pages of the record file are looked at before it is opened: always = at every start;
+    after_crash = unless the last process has closed it in order and nobody has touched it since."""
 
     metric: Literal["cosine", "inner_product"] = "cosine"
     """Similarity of a vector and a query. The cosine ignores their norms; the inner product is for

@@ -1,7 +1,8 @@
 """Makes a new log of what can be read in one whose pages are damaged.
 
-A record is kept when it and the names of its partition match their checksums. The new log has an id
-of its own, so that graphs saved for the damaged one are not used.
+A record is kept when it and the names of its partition match their checksums; where nothing can be
+read the log is empty. The new log has an id of its own, so that graphs saved for the damaged one
+are not used.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def keep_readable(file: Path, metric: Metric) -> None:
         metric: How its vectors are compared where the log cannot tell any more.
 
     Raises:
-        DataCorrupt: Nothing can be read, or the disk has no room for the new file.
+        DataCorrupt: The disk has no room for the new file.
+        FailedPrecondition: Another version of LMDB has written the damaged one.
     """
     try:
         check_pages(file)
@@ -50,7 +52,7 @@ def keep_readable(file: Path, metric: Metric) -> None:
     try:
         kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size, metric)
         aside = replace_damaged(file, fresh)
-    except (DataCorrupt, lmdb.Error, OSError) as error:
+    except (lmdb.Error, OSError) as error:
         raise DataCorrupt(rescue_failed(damage, error)) from error
     finally:
         fresh.unlink(missing_ok=True)

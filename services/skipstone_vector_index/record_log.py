@@ -22,7 +22,7 @@ import heapq
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,7 @@ from skipstone_shared.errors import (
     QuotaExceeded,
     ResourceExhausted,
 )
+from skipstone_shared.page_check import PageCheck, note_orderly_close, page_check_due
 from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index.log_rescue import keep_readable
 from skipstone_vector_index.partition_codec import Names, decode_partition, encode_partition
@@ -86,6 +87,7 @@ class RecordLog:
         *,
         fsync: bool = True,
         metric: Metric = Metric.COSINE,
+        page_check: PageCheck = "always",
     ) -> None:
         """Opens the log of a directory, which is created where it is missing.
 
@@ -97,6 +99,7 @@ class RecordLog:
             fsync: Whether a write reaches the disk before it is acknowledged; without, it survives
                 the end of the process but not of the machine.
             metric: How its vectors are compared; a log with entries keeps the one it has.
+            page_check: When its pages are looked at; see ``VectorIndexSettings.page_check``.
 
         Raises:
             FailedPrecondition: The directory cannot be written, is in use, or holds other data or
@@ -106,25 +109,27 @@ class RecordLog:
         self._max_disk_bytes = max_disk_bytes
         self._path = directory / "records.mdb"
         self._lock = DirectoryLock(directory)
-        try:
-            keep_readable(self._path, metric)
-            self._env = lmdb.open(
-                str(self._path),
-                subdir=False,
-                map_size=max_disk_bytes + max_disk_bytes // 4 + _SPARE_BYTES,
-                max_dbs=3,
-                max_readers=_MAX_READERS,
-                sync=fsync,
-            )
-            self._env.reader_check()
-            self._open_databases()
-        except (lmdb.Error, OSError, DataCorrupt) as error:
-            self._lock.release()
-            raise FailedPrecondition(f"data_dir {directory} cannot be opened: {error}") from error
-        except FailedPrecondition:
-            self._env.close()
-            self._lock.release()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._lock.release)
+            try:
+                if page_check_due(self._path, page_check):
+                    keep_readable(self._path, metric)
+                self._env = lmdb.open(
+                    str(self._path),
+                    subdir=False,
+                    map_size=max_disk_bytes + max_disk_bytes // 4 + _SPARE_BYTES,
+                    max_dbs=3,
+                    max_readers=_MAX_READERS,
+                    sync=fsync,
+                )
+                undo.callback(self._env.close)
+                self._env.reader_check()
+                self._open_databases()
+            except (lmdb.Error, OSError, DataCorrupt) as error:
+                raise FailedPrecondition(
+                    f"data_dir {directory} cannot be opened: {error}"
+                ) from error
+            undo.pop_all()
 
     def _open_databases(self) -> None:
         self._entries = self._env.open_db(b"entries")
@@ -241,7 +246,9 @@ class RecordLog:
 
     def close(self) -> None:
         """Closes the files and gives the directory free."""
+        self._env.sync(True)
         self._env.close()
+        note_orderly_close(self._path)
         self._lock.release()
 
     def __enter__(self) -> Self:

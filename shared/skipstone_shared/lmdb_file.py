@@ -7,20 +7,22 @@ have checksums of ours; this is for what holds them together.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lmdb import verify
 
 from skipstone_shared.data_directory import sync_directory
-from skipstone_shared.errors import DataCorrupt
+from skipstone_shared.errors import DataCorrupt, FailedPrecondition
 from skipstone_shared.structured_logging import get_logger
 
 _META_PAGES = 2
 _META = struct.Struct("<II16xI84xQ8xQ")
-"""Magic, version, page size, root page of the tables, number of the commit."""
+"""Of a meta page: magic, version, page size, root page of the tables, number of the commit."""
 
 _PAGE = struct.Struct("<QHHHH")
 _NODE = struct.Struct("<HHHH")
@@ -48,6 +50,7 @@ def check_pages(file: Path) -> None:
 
     Raises:
         DataCorrupt: a page is damaged or missing.
+        FailedPrecondition: another version of LMDB has written it.
     """
     if not file.is_file() or not file.stat().st_size:
         return
@@ -55,8 +58,9 @@ def check_pages(file: Path) -> None:
     try:
         problems = verify.verify(str(file), subdir=False)
         with file.open("rb") as opened:
-            _last_commit(opened.read(2 * _PAGE_SIZES[-1]))
-    except (verify.VerifyError, DataCorrupt) as error:
+            if not _is_sure(_meta_pages(opened.read(2 * _PAGE_SIZES[-1]))):
+                problems = [*problems, "a page that says where its tables are is damaged"]
+    except verify.VerifyError as error:
         problems = [str(error)]
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -75,14 +79,8 @@ def rescue_failed(damage: str, error: Exception) -> str:
 
     Args:
         damage: What is wrong with it.
-        error: Why it could not be copied: `DataCorrupt` when nothing in it can be relied on, else
-            an error of the disk.
+        error: Of the disk, why it could not be copied.
     """
-    if isinstance(error, DataCorrupt):
-        return (
-            f"{damage}; nothing in it can be relied on ({error.message}): restore the file, or "
-            "start with an empty data_dir"
-        )
     return (
         f"{damage}; what can be read of it cannot be saved ({error}): free space on its disk, "
         "restore the file, or start with an empty data_dir"
@@ -115,32 +113,53 @@ class DamagedFile:
 
     Nothing in it is trusted: pages out of range, visited twice or inconsistent are passed over with
     what lies below them. Rows may be garbage all the same, so their reader needs checksums.
+
+    LMDB keeps the last two commits and never touches the pages of either. Where the file does not
+    tell which one is the last, only rows that both have are read: what one of them deleted does not
+    come back, what one of them added is lost.
     """
 
     def __init__(self, file: Path) -> None:
-        """Maps the file and finds its tables.
+        """Maps the file and finds its tables, if any.
 
         Raises:
-            DataCorrupt: none can be read.
+            FailedPrecondition: another version of LMDB has written it, or another program.
         """
         with file.open("rb") as opened:
             # Unmapped when the last view of it is gone.
             self._data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
-        self._page_size, root = _last_commit(self._data)
-        self._tables = {
+        metas = _meta_pages(self._data)
+        if not metas and len(self._data) >= _PAGE_SIZES[0]:
+            raise FailedPrecondition(f"{file} cannot be opened: it is no data file of LMDB")
+        sizes = [meta.page_size for meta in metas if meta.is_whole]
+        self._page_size = sizes[0] if sizes else _PAGE_SIZES[0]
+        if _is_sure(metas):
+            metas = [max(metas, key=lambda meta: meta.commit)]
+        self._commits = [self._roots(meta.root) for meta in metas]
+
+    def rows(self, table: str) -> Iterator[tuple[bytes, memoryview]]:
+        """Keys and values of a table that was found; none otherwise. Values are views."""
+        found = [self._below(roots.get(table.encode())) for roots in self._commits]
+        if len(found) < 2:
+            yield from itertools.chain(*found)
+            return
+        others = dict(found[1])
+        for key, value in found[0]:
+            if (other := others.get(key)) is not None and bytes(value) == bytes(other):
+                yield key, value
+
+    def _below(self, root: int | None) -> Iterator[tuple[bytes, memoryview]]:
+        if root is not None:
+            for key, value, _ in self._nodes(root):
+                yield bytes(key), value
+
+    def _roots(self, root: int) -> dict[bytes, int]:
+        """Root pages of the tables of a commit."""
+        return {
             bytes(name): _NUMBER.unpack_from(value, _TABLE_BYTES - _NUMBER.size)[0]
             for name, value, flags in self._nodes(root)
             if flags & _IS_TABLE and len(value) == _TABLE_BYTES
         }
-        if not self._tables:
-            raise DataCorrupt("none of its tables can be read")
-
-    def rows(self, table: str) -> Iterator[tuple[bytes, memoryview]]:
-        """Keys and values of a table that was found; none otherwise. Values are views."""
-        root = self._tables.get(table.encode())
-        if root is not None:
-            for key, value, _ in self._nodes(root):
-                yield bytes(key), value
 
     def _nodes(self, root: int) -> Iterator[tuple[memoryview, memoryview, int]]:
         """Key, value and flags of all rows below a page, in order."""
@@ -183,26 +202,55 @@ def _child(node: memoryview) -> int:
     return int(low | high << 16 | top << 32)
 
 
-def _last_commit(data: bytes | memoryview) -> tuple[int, int]:
-    """Page size, and root page of the tables.
+class _Meta(NamedTuple):
+    """What a meta page says of a commit."""
 
-    LMDB keeps the last two commits, one per meta page, and takes the one with the higher number. Is
-    one of them damaged, it may be the last: with the one before, what was deleted since would come
-    back. Numbers that follow each other show that both are sound (but for one bit, whose loss makes
-    the last number that of two commits before).
+    magic: int
+    version: int
+    page_size: int
+    root: int
+    commit: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is the same in all files is so."""
+        written_by = (self.magic, self.version)
+        return written_by == (_MAGIC, _VERSION) and self.page_size in _PAGE_SIZES
+
+
+def _meta_pages(data: bytes | memoryview) -> list[_Meta]:
+    """Both meta pages; none where neither tells the page size, by which the second is found.
 
     Raises:
-        DataCorrupt: one is damaged.
+        FailedPrecondition: another version of LMDB has written the file.
     """
-    found = []
-    # The second meta page lies at the page size, which the first one tells.
-    for start in (0, *_PAGE_SIZES):
-        if start + _PAGE.size + _META.size <= len(data):
-            magic, version, size, root, commit = _META.unpack_from(data, start + _PAGE.size)
-            if (magic, version) == (_MAGIC, _VERSION) and size in _PAGE_SIZES:
-                found += [(commit, size, root)] if start in (0, size) else []
-    commits = sorted(commit for commit, _, _ in found)
-    if commits != [0, 0] and (len(commits) != 2 or commits[1] != commits[0] + 1):
-        raise DataCorrupt("a page that says where its tables are is damaged")
-    _, page_size, root = max(found)
-    return page_size, root
+    first = _meta_page(data, 0)
+    if first is None:
+        return []
+    for size in [first.page_size] if first.is_whole else _PAGE_SIZES:
+        second = _meta_page(data, size)
+        if second is None:
+            return [first] if first.is_whole else []
+        if first.magic == second.magic == _MAGIC and first.version == second.version != _VERSION:
+            raise FailedPrecondition(
+                f"the file has format {first.version} of LMDB; this version reads {_VERSION}"
+            )
+        if first.is_whole or (second.is_whole and second.page_size == size):
+            return [first, second]
+    return []
+
+
+def _meta_page(data: bytes | memoryview, start: int) -> _Meta | None:
+    if start + _PAGE.size + _META.size > len(data):
+        return None
+    return _Meta(*_META.unpack_from(data, start + _PAGE.size))
+
+
+def _is_sure(metas: Sequence[_Meta]) -> bool:
+    """Whether the meta pages tell which commit is the last: LMDB takes the higher number.
+
+    Numbers that follow each other show that both are sound (but for one bit, whose loss makes the
+    last number that of two commits before).
+    """
+    commits = sorted(meta.commit for meta in metas if meta.is_whole)
+    return commits == [0, 0] or (len(commits) == 2 and commits[1] == commits[0] + 1)

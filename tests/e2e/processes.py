@@ -154,9 +154,14 @@ class Cluster:
         os.kill(self.pid(name), signal.SIGTERM)
 
     def restart(self, *names: str) -> None:
-        """Starts services again on their ports with their data."""
+        """Starts services again on their ports with their data, until requests use them again.
+
+        An orchestrator that runs has noticed their end and would not ask them for a moment yet.
+        """
         with ThreadPoolExecutor(len(names)) as starters:
             list(starters.map(self._services.restart, names))
+        if self.is_running("orchestrator"):
+            self._wait_used()
 
     def heal(self) -> None:
         """Lets every service run and serve, whatever was done to it."""
@@ -164,6 +169,9 @@ class Cluster:
         dead = [name for name in SERVICES if not self.is_running(name)]
         if dead:
             self.restart(*dead)
+        self._wait_used()
+
+    def _wait_used(self) -> None:
         wait_until(self._all_asked, "the orchestrator asks every service")
         # It tries to connect to an executor every quarter of a second; until then callers are told
         # to retry.
@@ -195,10 +203,13 @@ class Cluster:
 
     def _all_asked(self) -> bool:
         try:
-            states = self.client.get_stats().services
+            stats = self.client.get_stats()
         except Unavailable:
             return False  # the client's own connection to a restarted orchestrator is not back yet
-        return all(state.breaker is not BreakerState.OPEN for state in states)
+        # Only a store that answers tells a number; a closed breaker may not have seen it go.
+        return -1 not in (stats.entry_count, stats.latent_bytes) and all(
+            state.breaker is not BreakerState.OPEN for state in stats.services
+        )
 
     def _note(self, event: ClusterEvent) -> None:
         if isinstance(event, LogLine):

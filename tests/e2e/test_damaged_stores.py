@@ -99,9 +99,6 @@ def lost_only_entries(file: Path, namespace: str) -> bool:
     return not any(key.startswith(namespace.encode()) for key in entries)
 
 
-# Alone or beside test_cache_failures it passes; after all other end-to-end tests the vector stays
-# longer than a minute, which is not explained yet.
-@pytest.mark.long
 def test_a_page_that_is_gone_costs_its_entries_and_the_index_forgets_them(
     cluster: Cluster, namespace: str
 ) -> None:

@@ -147,7 +147,7 @@ class TestOwnership:
     def test_a_file_that_is_no_lmdb_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "data.mdb").write_bytes(b"not lmdb" * 10_000)
         for _ in range(2):
-            with pytest.raises(FailedPrecondition, match="not an LMDB data file"):
+            with pytest.raises(FailedPrecondition, match="no data file of LMDB"):
                 open_store(tmp_path)
 
 

@@ -21,7 +21,7 @@ async def test_a_vector_without_an_entry_goes_in_every_namespace() -> None:
     for namespace in ("default", "a", "z"):
         site.index.put("both", "stale", namespace=namespace)
         site.store.put("both", namespace=namespace)
-    await site.reconciler.reconcile()
+    await site.reconcile()
     for namespace in ("default", "a", "z"):
         assert site.index.ids(namespace) == stored_ids(site, namespace) == ["both"]
     assert site.counted("skipstone_stale_vectors_removed_total", found_by="reconcile") == 3
@@ -35,7 +35,7 @@ async def test_an_entry_without_a_vector_goes_after_the_grace_time() -> None:
     site.store.put("both", "lost")
     seen: list[list[str]] = []
     site.during_grace = lambda: seen.append(stored_ids(site))
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert seen == [["both", "lost"]]
     assert stored_ids(site) == ["both"]
     assert site.counted("skipstone_unfindable_entries_removed_total") == 1
@@ -47,7 +47,7 @@ async def test_an_entry_whose_vector_is_on_its_way_stays() -> None:
     site.index.put("both")
     site.store.put("both", "saving")
     site.during_grace = lambda: site.index.put("saving")
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert stored_ids(site) == site.index.ids() == ["both", "saving"]
 
 
@@ -66,7 +66,7 @@ async def test_an_entry_that_is_used_pinned_or_not_committed_stays_without_a_vec
         site.store.committed.discard(("default", "rewritten"))
 
     site.during_grace = meanwhile
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert stored_ids(site) == ["both", "pinned", "pinned_late", "rewritten", "used", "written"]
 
 
@@ -76,7 +76,7 @@ async def test_an_entry_that_goes_by_itself_during_the_grace_time_is_no_trouble(
     site.index.put("both")
     site.store.put("both", "lost")
     site.during_grace = lambda: site.store.evict("lost")
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert stored_ids(site) == ["both"]
     assert site.counted("skipstone_unfindable_entries_removed_total") == 0
 
@@ -88,7 +88,7 @@ async def test_a_namespace_without_any_vector_is_left_alone() -> None:
     site.index.put("both")
     site.store.put("both")
     site.store.put("a", "b", namespace="index_lost")
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert stored_ids(site, "index_lost") == ["a", "b"]
 
 
@@ -97,7 +97,7 @@ async def test_entries_without_a_vector_stay_where_others_use_the_store() -> Non
     site = UpkeepSite(removes_entries=False)
     site.index.put("both", "stale")
     site.store.put("both", "foreign")
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert stored_ids(site) == ["both", "foreign"]
     assert site.index.ids() == ["both"]
 
@@ -108,7 +108,7 @@ async def test_stores_of_many_pages_are_compared_at_the_set_rate() -> None:
     ids = [f"e{i:04}" for i in range(450)]
     site.index.put(*ids)
     site.store.put(*ids, *[f"lost{i}" for i in range(150)])
-    await site.reconciler.reconcile()
+    await site.reconcile()
     assert stored_ids(site) == ids == site.index.ids()
     compared = 450 + 600 + 150  # vectors, entries, and the suspects once more
     assert sum(site.pauses) - GRACE_S == pytest.approx(compared / 50.0)
@@ -121,7 +121,7 @@ async def test_two_replicas_may_reconcile_at_once() -> None:
     site = UpkeepSite()
     site.index.put("both", *[f"stale{i}" for i in range(30)])
     site.store.put("both", *[f"lost{i}" for i in range(30)])
-    await asyncio.gather(site.reconciler.reconcile(), site.reconciler.reconcile())
+    await asyncio.gather(site.reconcile(), site.reconcile())
     assert site.index.ids() == stored_ids(site) == ["both"]
     assert site.counted("skipstone_unfindable_entries_removed_total") == 30
 
@@ -141,6 +141,40 @@ async def test_a_pass_runs_when_it_is_asked_for_and_again_when_it_failed() -> No
         site.store.trouble.clear()
         await until(lambda: site.counted("skipstone_reconcile_passes_total", outcome="done") == 1)
     assert site.index.ids() == ["both"]
+
+
+@in_loop
+async def test_a_pass_that_is_asked_for_does_not_wait_for_a_grace_time() -> None:
+    site = UpkeepSite()
+    site.grace_over.clear()
+    site.index.put("both", "late", namespace="other")
+    site.index.put("both")
+    site.store.put("both", "late", namespace="other")
+    site.store.put("both", "lost")
+    async with running(site.reconciler):
+        site.reconciler.ask()
+        await until(lambda: GRACE_S in site.pauses)
+        site.store.evict("late", namespace="other")
+        site.reconciler.ask()
+        await until(lambda: site.index.ids("other") == ["both"])
+        assert stored_ids(site) == ["both", "lost"], "its grace time is not over"
+        site.grace_over.set()
+        await until(lambda: stored_ids(site) == ["both"])
+
+
+@in_loop
+async def test_a_second_look_that_fails_is_made_again() -> None:
+    site = UpkeepSite()
+    site.index.put("both")
+    site.store.put("both", "lost")
+    site.during_grace = lambda: site.store.trouble.update(get_entry=Unavailable("refused"))
+    async with running(site.reconciler):
+        site.reconciler.ask()
+        await until(lambda: site.counted("skipstone_reconcile_passes_total", outcome="failed") >= 1)
+        assert stored_ids(site) == ["both", "lost"]
+        site.during_grace = lambda: None
+        site.store.trouble.clear()
+        await until(lambda: stored_ids(site) == ["both"])
 
 
 @in_loop

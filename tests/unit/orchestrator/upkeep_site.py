@@ -145,6 +145,8 @@ class UpkeepSite:
         self.asked = 0
         self.pauses: list[float] = []
         self.during_grace: Callable[[], None] = lambda: None
+        self.grace_over = asyncio.Event()
+        self.grace_over.set()
         guards = patient_guards()
         self.stale = StaleVectors(self.index, self.store, guards, self.counts, PATIENCE_S)
         limits = ReconcileLimits(interval_s, 50.0, GRACE_S, removes_entries, PATIENCE_S)
@@ -160,10 +162,14 @@ class UpkeepSite:
     def ask(self) -> None:
         self.asked += 1
 
+    async def reconcile(self) -> None:
+        await self.reconciler.look_again(await self.reconciler.compare())
+
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         if seconds == GRACE_S:
             self.during_grace()
+            await self.grace_over.wait()
         await asyncio.sleep(0)
 
     def counted(self, name: str, **labels: str) -> float:

@@ -23,7 +23,6 @@ from tests.unit.file_damage import (
     garble_a_page,
 )
 
-from skipstone_shared.data_directory import DirectoryLock
 from skipstone_shared.errors import DataCorrupt, FailedPrecondition
 from skipstone_shared.index_entries import IndexEntry, Vector, VectorEntry
 from skipstone_shared.lmdb_file import DamagedFile, check_pages
@@ -91,12 +90,7 @@ def test_a_damaged_log_serves_only_what_was_stored(
     damage(data, random.Random(seed))
     (tmp_path / "records.mdb").write_bytes(data)
     with capture_logs():
-        try:
-            index = open_index(tmp_path)
-        except FailedPrecondition:
-            # The page is gone from which all others are found.
-            assert (tmp_path / "records.mdb").read_bytes() == data
-            return
+        index = open_index(tmp_path)
         left = found_in(index)
         assert left.items() <= stored.items()
         put(index, KEYS[0], 1000, 1001)
@@ -192,13 +186,46 @@ def test_a_record_that_was_replaced_does_not_take_the_place_of_the_new_one(
 
 
 @pytest.mark.parametrize("size", [1, PAGE - 1, META_PAGES * PAGE])
-def test_a_log_of_which_nothing_can_be_read_stops_the_start(
+def test_a_log_of_which_nothing_can_be_read_is_empty_and_tells_it(
     tmp_path: Path, filled: tuple[bytes, Found], size: int
 ) -> None:
-    (tmp_path / "records.mdb").write_bytes(filled[0][:size])
-    with pytest.raises(FailedPrecondition, match="restore the file, or start with"):
-        open_index(tmp_path)
-    DirectoryLock(tmp_path).release()
+    file = tmp_path / "records.mdb"
+    file.write_bytes(filled[0][:size])
+    with capture_logs() as logs:
+        index = open_index(tmp_path)
+    assert "error" in {line["log_level"] for line in logs}
+    assert file.with_name("records.mdb.damaged").read_bytes() == filled[0][:size]
+    put(index, KEYS[0], 1000)
+    assert found_in(index) == {"e1000": (KEYS[0], 1000)}
+    index.close()
+
+
+@pytest.mark.parametrize("page", range(META_PAGES))
+@pytest.mark.parametrize("bit", [0, 2, 9, 40])
+def test_a_damaged_meta_page_costs_what_the_last_commit_added(
+    tmp_path: Path, filled: tuple[bytes, Found], page: int, bit: int
+) -> None:
+    sound, stored = filled
+    data = bytearray(sound)
+    data[page * PAGE + 144 + bit // 8] ^= 1 << bit % 8
+    (tmp_path / "records.mdb").write_bytes(data)
+    with capture_logs():
+        index = open_index(tmp_path)
+    assert found_in(index) == stored, "the last commit has only removed entries"
+    index.close()
+
+
+def test_after_an_orderly_close_the_pages_may_be_taken_as_they_are(
+    tmp_path: Path, filled: tuple[bytes, Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "records.mdb"
+    file.write_bytes(filled[0])
+    looked_at: list[Path] = []
+    monkeypatch.setattr(log_rescue, "check_pages", looked_at.append)
+    for _ in range(2):
+        log = RecordLog(tmp_path, DISK_BYTES, page_check="after_crash")
+        assert looked_at == [file], "only once, when nobody said that it was closed in order"
+        log.close()
 
 
 def alter(path: Path, table: bytes, change: Callable[[Any], None]) -> None:
