@@ -94,7 +94,7 @@ def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int, metric: Metric) ->
                     continue
                 # A damaged page may lead to one of before, with records that were replaced since.
                 other = txn.get(key, db=entries)
-                if other is None or decode_record(other).revision < revision:
+                if other is None or decode_record(other, key).revision < revision:
                     txn.delete(key, db=entries)  # Else pages that it took would be named by none.
                     txn.put(key, value, db=entries)
                 kept += other is None
@@ -106,7 +106,7 @@ def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int, metric: Metric) ->
 
 def _revision(key: bytes, value: memoryview) -> int | None:
     with suppress(DataCorrupt):
-        revision = decode_record(value).revision
+        revision = decode_record(value, key).revision
         return revision if len(key) == _KEY_BYTES else None
     return None
 

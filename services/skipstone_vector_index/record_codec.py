@@ -3,8 +3,8 @@
 All numbers are little-endian.
 
     offset  bytes
-    0       8      XXH3-64 of everything after it
-    8       1      format version, 1 to 4
+    0       8      XXH3-64 of everything after it; from version 5 on XOR that of the record's key
+    8       1      format version, 1 to 6
     9       1      reserved, 0
     10      2      length of the entry id
     12      4      length of the embedding model id
@@ -13,9 +13,10 @@ All numbers are little-endian.
     24      8      revision: number of the last write of this entry
     32             entry id, embedding model id, vector, entry
 
-The vector is float32 in versions 1 and 3 and float16, which takes half the bytes, in 2 and 4. New
-records are 3 or 4: the entry is packed as an answer carries it, so that a search passes it on
-without looking into it. In 1 and 2, of older releases, it is JSON (`json_entries.py`).
+The vector is float32 in odd versions and float16, which takes half the bytes, in even ones. New
+records are 5 or 6: their key says whose they are, so one that is found under another is damaged.
+From 3 on the entry is packed as an answer carries it, so that a search passes it on without looking
+into it. In 1 and 2 it is JSON (`json_entries.py`).
 
 What a start needs (id, model, revision, vector) can be read without unpacking the entry.
 """
@@ -39,10 +40,13 @@ _VECTOR_TYPES: dict[int, np.dtype[Any]] = {
     2: np.dtype("<f2"),
     3: np.dtype("<f4"),
     4: np.dtype("<f2"),
+    5: np.dtype("<f4"),
+    6: np.dtype("<f2"),
 }
 """Type of the vector by format version."""
 
 _JSON_VERSIONS = (1, 2)
+_FIRST_WITH_KEY = 5
 
 _CHECKSUM = struct.Struct("<Q")
 _HEADER = struct.Struct("<BxHII4xQ")
@@ -97,31 +101,37 @@ def make_record(entry: IndexEntry, vector: Vector, revision: int, *, half: bool 
         revision,
         vector,
         pack_entry(entry),
-        4 if half else 3,
+        6 if half else 5,
     )
 
 
-def encode_record(record: Record) -> bytes:
-    """Returns the bytes of a record."""
+def encode_record(record: Record, key: Buffer) -> bytes:
+    """Returns the bytes of a record that is stored under a key."""
     entry_id, model_id = record.entry_id.encode(), record.embedding_model_id.encode()
     header = _HEADER.pack(
         record.version, len(entry_id), len(model_id), len(record.vector), record.revision
     )
     vector = np.ascontiguousarray(record.vector, _VECTOR_TYPES[record.version]).tobytes()
     body = b"".join((header, entry_id, model_id, vector, record.stored_entry))
-    return _CHECKSUM.pack(checksum(body)) + body
+    return _CHECKSUM.pack(_checksum(record.version, body, key)) + body
 
 
-def decode_record(data: Buffer) -> Record:
-    """Returns the record of some bytes; copies, so that it outlives the buffer.
+def _checksum(version: int, body: Buffer, key: Buffer) -> int:
+    return checksum(body) ^ (checksum(key) if version >= _FIRST_WITH_KEY else 0)
+
+
+def decode_record(data: Buffer, key: Buffer) -> Record:
+    """Returns the record of some bytes found under a key; copies, so that it outlives the buffer.
 
     Raises:
         DataCorrupt: The checksum does not match, or another version wrote it.
     """
     view = memoryview(data)
-    if len(view) < _HEADER_END or _CHECKSUM.unpack_from(view)[0] != checksum(view[8:]):
-        raise DataCorrupt(f"a record of {len(view)} bytes fails its checksum")
+    if len(view) < _HEADER_END:
+        raise DataCorrupt(f"a record has only {len(view)} bytes")
     version, id_size, model_size, dimension, revision = _HEADER.unpack_from(view, _CHECKSUM.size)
+    if _CHECKSUM.unpack_from(view)[0] != _checksum(version, view[_CHECKSUM.size :], key):
+        raise DataCorrupt(f"a record of {len(view)} bytes fails its checksum")
     vector_type = _VECTOR_TYPES.get(version)
     if vector_type is None:
         known = f"{min(_VECTOR_TYPES)} to {max(_VECTOR_TYPES)}"

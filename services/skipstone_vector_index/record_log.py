@@ -4,7 +4,7 @@ Databases of the environment, keys big-endian so that they sort:
 
     entries     (partition number u32, label u64) -> record (`record_codec.py`)
     partitions  partition number u32 -> its names (`partition_codec.py`)
-    meta        "format" -> 2, or 1 before there were records of versions 3 and 4,
+    meta        "format" -> 3; 2 before there were records of versions 5 and 6, 1 before 3 and 4,
                 "sequence" -> number of the last write, u64,
                 "id" -> 16 hexadecimal digits drawn when the log was made,
                 "metric" -> how its vectors are compared; cosine where it is missing
@@ -43,11 +43,11 @@ from skipstone_vector_index.partition_codec import Names, decode_partition, enco
 from skipstone_vector_index.record_codec import Record, decode_record, encode_record
 from skipstone_vector_index.vector_form import Metric
 
-LOG_FORMAT = 2
-"""What is opened becomes this format: a program of format 1 would take newer records for damaged
+LOG_FORMAT = 3
+"""What is opened becomes this format: an older program would take newer records for damaged
 ones and remove them."""
 
-_READ_FORMATS = (1, LOG_FORMAT)
+_READ_FORMATS = (1, 2, LOG_FORMAT)
 _KEY = struct.Struct(">IQ")
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
@@ -191,7 +191,7 @@ class RecordLog:
         with self._env.begin(buffers=True) as txn:
             for row, value in txn.cursor(db=self._entries):
                 try:
-                    yield _key_of(row), decode_record(value)
+                    yield _key_of(row), decode_record(value, row)
                 except DataCorrupt as error:
                     damaged.append(bytes(row))
                     get_logger().error(
@@ -229,7 +229,8 @@ class RecordLog:
             for number, names in changes.add_partitions.items():
                 txn.put(_U32.pack(number), encode_partition(number, names), db=self._partitions)
             for key, record in changes.put.items():
-                txn.put(_KEY.pack(*key), encode_record(record), db=self._entries)
+                row = _KEY.pack(*key)
+                txn.put(row, encode_record(record, row), db=self._entries)
             if changes.put and self._used_bytes(txn) > self._max_disk_bytes:
                 raise self._full()
             txn.put(b"sequence", _U64.pack(changes.sequence), db=self._meta)
@@ -289,11 +290,12 @@ class LogView:
 
     def get(self, key: Key) -> Record | None:
         """Returns a record; None when there is none, or when it is damaged."""
-        value = self._txn.get(_KEY.pack(*key), db=self._entries)
+        row = _KEY.pack(*key)
+        value = self._txn.get(row, db=self._entries)
         if value is None:
             return None
         try:
-            return decode_record(value)
+            return decode_record(value, row)
         except DataCorrupt as error:
             get_logger().error("damaged record passed over", label=key[1], error=error.message)
             return None

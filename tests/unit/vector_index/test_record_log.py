@@ -29,27 +29,41 @@ ENTRY = IndexEntry("id.1", "käse", -5, (REF,), 2, 1.5, "model/ü", {"a": "b"})
 UNIT = np.array([0.6, 0.8], np.float32)
 
 
+ROW = (1).to_bytes(4, "big") + (7).to_bytes(8, "big")
+"""Key of a record: partition and label."""
+
+
 def open_log(path: Path) -> RecordLog:
     return RecordLog(path, DISK_BYTES, fsync=False)
 
 
 def test_a_record_keeps_every_field() -> None:
-    record = decode_record(encode_record(make_record(ENTRY, UNIT, revision=2**40)))
+    record = decode_record(encode_record(make_record(ENTRY, UNIT, revision=2**40), ROW), ROW)
     assert record.entry() == ENTRY
     assert record.revision == 2**40
     assert record.vector.tolist() == UNIT.tolist()
 
 
 def test_a_record_with_any_damaged_byte_is_refused() -> None:
-    good = encode_record(make_record(ENTRY, UNIT, revision=1))
+    good = encode_record(make_record(ENTRY, UNIT, revision=1), ROW)
     for position in range(len(good)):
         bad = bytearray(good)
         bad[position] ^= 0x40
         with pytest.raises(DataCorrupt):
-            decode_record(bytes(bad))
+            decode_record(bytes(bad), ROW)
     for size in (0, 7, 31, len(good) - 1):
         with pytest.raises(DataCorrupt):
-            decode_record(good[:size])
+            decode_record(good[:size], ROW)
+
+
+def test_a_record_under_another_key_than_its_own_is_refused() -> None:
+    """A bit that flips in a key would else give an entry to another namespace."""
+    good = encode_record(make_record(ENTRY, UNIT, revision=1), ROW)
+    for bit in range(8 * len(ROW)):
+        key = bytearray(ROW)
+        key[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DataCorrupt):
+            decode_record(good, bytes(key))
 
 
 def test_a_write_is_there_after_reopening_and_a_delete_gone(tmp_path: Path) -> None:
@@ -139,7 +153,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     with env.begin(write=True, db=env.open_db(b"meta")) as txn:
         txn.put(b"format", (7).to_bytes(4, "big"))
     env.close()
-    with pytest.raises(FailedPrecondition, match="has format 7, this version reads up to 2"):
+    with pytest.raises(FailedPrecondition, match="has format 7, this version reads up to 3"):
         open_log(tmp_path)
 
 
