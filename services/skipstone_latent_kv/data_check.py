@@ -45,10 +45,10 @@ def verify(path: Path) -> DataReport:
     try:
         environment = open_existing(path)
     except DataCorrupt as error:
-        advice = "a service that is started on it keeps what can be read, or refuses if nothing can"
+        advice = "a service that is started on it keeps what can be read"
         return DataReport(0, 0, 0, (f"{error.message}; {advice}",), 0, _file_bytes(path))
     try:
-        rows = LmdbRows(environment)
+        rows = LmdbRows(environment, for_writing=False)
         with environment.read() as txn:
             return _Check(rows, txn).report(_file_bytes(path))
     finally:

@@ -51,8 +51,12 @@ _SEQUENCE = struct.Struct(">Q")
 class LmdbRows:
     """Reads and writes rows; every method takes the transaction it works in."""
 
-    def __init__(self, environment: LmdbEnvironment) -> None:
+    def __init__(self, environment: LmdbEnvironment, *, for_writing: bool = True) -> None:
         """Opens the tables.
+
+        Args:
+            environment: Where they are.
+            for_writing: Whether rows will be written: they are of this program's layout then.
 
         Raises:
             FailedPrecondition: the data are in a layout of a newer program.
@@ -70,7 +74,8 @@ class LmdbRows:
                     f"program knows {_FORMAT.decode()}; use the program that wrote them or an "
                     "empty data_dir"
                 )
-            self.put_format(txn)
+            if for_writing:
+                self.put_format(txn)
 
     def put_format(self, txn: Transaction) -> None:
         """Notes that rows are in the layout of this program."""

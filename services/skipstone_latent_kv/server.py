@@ -138,7 +138,7 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         self, request_iterator: Iterator[bytes], context: grpc.ServicerContext
     ) -> pb.WriteLatentResponse:
         """Stores one snapshot; the requests are serialized."""
-        with self._budget.admit(context.cancel, context.peer()) as stream:
+        with self._budget.admit(context.cancel, context.peer(), context.is_active) as stream:
             messages = stream.incoming(_while_caller_is_there(request_iterator), len)
             first = header_of_write(next(messages, b""))
             header = first.header
@@ -166,7 +166,7 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         if request.omit_data:
             yield head_to_stream(self._store.touch_latent(request.namespace, ref))
             return
-        with self._budget.admit(context.cancel, context.peer()) as stream:
+        with self._budget.admit(context.cancel, context.peer(), context.is_active) as stream:
             # Before the bytes are there. A size that the reference names is what is read, since the
             # store compares it.
             stream.hold(_with_chunks(ref.size_bytes or self._stored_bytes(request.namespace, ref)))

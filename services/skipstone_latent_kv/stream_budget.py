@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 from prometheus_client.registry import Collector
 
 from skipstone_latent_kv.heap import give_back_freed
-from skipstone_shared.errors import ResourceExhausted
+from skipstone_shared.errors import Cancelled, ResourceExhausted
 from skipstone_shared.structured_logging import get_logger
 
 T = TypeVar("T")
@@ -132,26 +132,33 @@ class StreamBudget:
         return self._running_gauge, self._held_gauge, self._ended
 
     @contextmanager
-    def admit(self, end: Callable[[], object], peer: str = "") -> Iterator[Stream]:
+    def admit(
+        self,
+        end: Callable[[], object],
+        peer: str = "",
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Iterator[Stream]:
         """Counts a stream while the block runs.
 
         Args:
             end: Ends the stream from another thread, so that the block is left soon.
             peer: Whose it is; see the class.
+            is_wanted: Whether its caller is still there; asked while it waits.
 
         Raises:
             ResourceExhausted: there was no room for one more.
+            Cancelled: its caller went away while it waited.
         """
         with self._changed:
             arrival = next(self._arrivals)
             place = arrival + self._calls_of[peer] * self._limits.max_streams, arrival
             self._calls_of[peer] += 1
-        stream = Stream(self, end, place)
+        stream = Stream(self, end, place, is_wanted)
         try:
             with self._changed:
                 with self._room(
                     self._line_for_streams,
-                    place,
+                    stream,
                     lambda: len(self._streams) < self._limits.max_streams,
                 ):
                     self._streams.add(stream)
@@ -183,7 +190,7 @@ class StreamBudget:
         with self._changed:
             with self._room(
                 self._line_for_bytes,
-                stream.place,
+                stream,
                 lambda: self._held_bytes + size_bytes <= self._limits.max_bytes,
             ):
                 stream.held_bytes += size_bytes
@@ -191,13 +198,16 @@ class StreamBudget:
 
     @contextmanager
     def _room(
-        self, line: list[_Place], place: _Place, is_free: Callable[[], bool]
+        self, line: list[_Place], stream: Stream, is_free: Callable[[], bool]
     ) -> Iterator[None]:
         """Waits until there is room, at the cost of the stream that is furthest behind."""
         deadline = self._clock() + self._limits.wait_s
+        place = stream.place
         bisect.insort(line, place)
         try:
             while line[0] != place or not is_free():
+                if not stream.is_wanted():
+                    raise Cancelled("caller went away while its stream waited for room")
                 if self._clock() >= deadline:
                     raise ResourceExhausted(
                         f"{len(self._streams)} streams hold {self._held_bytes} bytes, the bounds "
@@ -235,8 +245,15 @@ class StreamBudget:
 class Stream:
     """One admitted stream; made by ``StreamBudget.admit``."""
 
-    def __init__(self, budget: StreamBudget, end: Callable[[], object], place: _Place) -> None:
+    def __init__(
+        self,
+        budget: StreamBudget,
+        end: Callable[[], object],
+        place: _Place,
+        is_wanted: Callable[[], bool],
+    ) -> None:
         self.held_bytes = 0
+        self.is_wanted = is_wanted
         self.place = place
         self.is_ended = False
         self._budget = budget

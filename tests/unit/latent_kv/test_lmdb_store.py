@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import LATENT_BYTES, Clock, Write, latents, list_ids, save
 from tests.full_disk import largest_file
 
+from skipstone_latent_kv.data_check import verify
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.lmdb_entries import LmdbEntries
 from skipstone_latent_kv.lmdb_rows import CHUNK_BYTES
@@ -122,6 +123,8 @@ class TestRestart:
                 return bytes(txn.get(b"format", db=meta))
 
         layout(b"1")
+        assert verify(tmp_path).problems == ()
+        assert layout() == b"1", "who only looks changes nothing"
         store = open_store(tmp_path)
         assert list_ids(store) == ["entry"]
         store.close()

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import Clock
 
 from skipstone_latent_kv.stream_budget import StreamBudget, StreamLimits
-from skipstone_shared.errors import ResourceExhausted
+from skipstone_shared.errors import Cancelled, ResourceExhausted
 
 KIB = 1 << 10
 
@@ -53,6 +53,27 @@ def test_streams_above_the_bound_are_refused_until_one_is_over(clock: Clock) -> 
         with budget.admit(no_end):
             assert budget.running == 2
     assert budget.running == 0
+
+
+@pytest.mark.parametrize("waits_for", ["a stream", "bytes"])
+def test_a_caller_that_goes_away_gives_up_its_place(clock: Clock, waits_for: str) -> None:
+    """Else the bound would be taken by callers that nobody can answer, up to wait_s each."""
+    budget = budget_of(clock, max_streams=1 if waits_for == "a stream" else 4, wait_s=60.0)
+    gone = threading.Event()
+    with budget.admit(no_end) as first, ThreadPoolExecutor(1) as pool:
+        first.hold(100)
+
+        def wait_for_room() -> None:
+            with budget.admit(no_end, is_wanted=lambda: not gone.is_set()) as stream:
+                stream.hold(1)
+
+        waiting = pool.submit(wait_for_room)
+        while not budget.waiting:
+            assert not waiting.done()
+        gone.set()
+        with pytest.raises(Cancelled):
+            waiting.result(timeout=60.0)
+        assert (budget.waiting, budget.running) == (0, 1)
 
 
 def test_bytes_above_the_bound_are_refused_until_others_let_go(clock: Clock) -> None:
