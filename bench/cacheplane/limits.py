@@ -13,8 +13,8 @@ import lmdb
 import numpy as np
 
 from cacheplane import echo_server
-from cacheplane.processes import ServerProcess, python
 from cacheplane.services import TOP_K
+from server_process import ServerProcess, python
 from skipstone_shared.index_entries import Vector
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
 from skipstone_shared.tensor_messages import Array, array_bytes

@@ -123,15 +123,23 @@ class Bench:
 
     def measure_searches(self, graph: hnswlib.Index) -> None:
         """Searches beside raw hnswlib, and what both find of what is closest."""
-        ours, raw, own_rows, raw_rows = [], [], [], []
-        for query in self.queries:
-            start = time.perf_counter()
-            hits = self.plane.search(query)
-            between = time.perf_counter()
-            raw_rows.append(search_graph(graph, query))
-            raw.append(1000 * (time.perf_counter() - between))
-            ours.append(1000 * (between - start))
-            own_rows.append([hit.entry.seed for hit in hits])
+        own_rows: list[list[int]] = []
+        raw_rows: list[list[int]] = []
+
+        def search(number: int) -> None:
+            hits = self.plane.search(self.queries[number])
+            if number >= 0:  # else it warms up
+                own_rows.append([hit.entry.seed for hit in hits])
+
+        def search_raw(number: int) -> None:
+            rows = search_graph(graph, self.queries[number])
+            if number >= 0:
+                raw_rows.append(rows)
+
+        costs = in_turns(
+            [Subject("ours", search), Subject("raw", search_raw)], rounds=len(self.queries)
+        )
+        ours, raw = ([cost.wall_ms for cost in costs[name]] for name in ("ours", "raw"))
         exact = nearest_exactly(self.vectors, self.queries, TOP_K).tolist()
         count = self.sizes.entries
         print_figure("search_wall_ms", count, 0, ours)

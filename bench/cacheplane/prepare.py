@@ -21,9 +21,9 @@ from cacheplane.entries import (
     latents,
     metadata,
 )
-from cacheplane.processes import wait_until
 from cacheplane.services import CachePlane, running
 from search.vectors import Matrix
+from server_process import wait_until
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_shared.index_entries import VectorEntry
 from skipstone_shared.latents import LatentRef, checksum

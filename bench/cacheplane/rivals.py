@@ -21,8 +21,8 @@ import redis
 import torch
 
 from cacheplane.entries import MEASURED_STEP, STEPS, Sizes, entry_id, latents
-from cacheplane.processes import ServerProcess, wait_until
 from cacheplane.services import TOP_K
+from server_process import ServerProcess, wait_until
 from skipstone_shared.index_entries import Vector
 from skipstone_shared.tensor_messages import Array, array_bytes
 

@@ -18,8 +18,8 @@ from cacheplane.entries import (
     latents,
     metadata,
 )
-from cacheplane.processes import PATIENCE_S, ServerProcess, python
 from search.vectors import Matrix
+from server_process import PATIENCE_S, ServerProcess, python
 from skipstone_client import LatentKVClient, VectorIndexClient
 from skipstone_shared.index_entries import SearchHit, Vector, VectorEntry
 from skipstone_shared.latents import LATENTS_PART, LatentRef

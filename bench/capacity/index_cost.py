@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from cacheplane.entries import DIMENSION, KEY, MODEL
-from cacheplane.processes import PATIENCE_S, wait_until
 from capacity.figures import Figures
 from capacity.measured_service import MeasuredService, disk_bytes
 from replay.request_log import read_prompts
 from search.vectors import Matrix, clustered
+from server_process import PATIENCE_S, wait_until
 from skipstone_client import VectorIndexClient
 from skipstone_shared.index_entries import IndexEntry, VectorEntry
 from skipstone_shared.latents import DType, LatentRef, TensorSpec

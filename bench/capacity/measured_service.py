@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from cacheplane.cpu import process_cpu_s
-from cacheplane.processes import ServerProcess, python
+from server_process import ServerProcess, python
 
 
 class MeasuredService:

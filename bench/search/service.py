@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from search.vectors import Matrix
+from server_process import ServerProcess, python, wait_until
 from skipstone_client.vector_index import VectorIndexClient
 from skipstone_shared.index_entries import IndexEntry, PackedHit, SearchHit, Vector, VectorEntry
 from skipstone_shared.index_entry_messages import pack_entry, packed_hits_to_message
@@ -35,21 +33,10 @@ class IndexProcess:
 
     def _start(self) -> None:
         self.started = time.perf_counter()
-        self._log = (self._directory / "log").open("w+", encoding="utf-8")
         flags = ["--port", "0", "--data-dir", str(self._directory / "data"), "--log-format", "json"]
-        flags += self._flags
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "skipstone_vector_index", *flags], stderr=self._log
-        )
-        wait_until(lambda: bool(self._serving()), "the service serves")
-        self._client = VectorIndexClient(json.loads(self._serving())["address"])
-
-    def _serving(self) -> str:
-        text = (self._directory / "log").read_text(encoding="utf-8")
-        if self._process.poll() is not None:
-            raise SystemExit(f"the service did not start: {text}")
-        lines = text.splitlines(keepends=True)
-        return next((x for x in lines if '"serving"' in x and x.endswith("\n")), "")
+        command = python("-m", "skipstone_vector_index", *flags, *self._flags)
+        self._process = ServerProcess(command, self._directory / "log")
+        self._client = VectorIndexClient(self._process.address())
 
     def fill(self, vectors: Matrix) -> None:
         """Stores vectors under ids that are their row numbers, with the payload of an entry."""
@@ -83,18 +70,7 @@ class IndexProcess:
     def kill(self) -> None:
         """Kills it."""
         self._client.close()
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
-
-
-def wait_until(reached: Callable[[], bool], what: str) -> None:
-    """Waits for a state, looking often enough not to add to what is measured."""
-    end = time.monotonic() + PATIENCE_S
-    while not reached():
-        if time.monotonic() > end:
-            raise SystemExit(f"not reached in {PATIENCE_S:.0f} s: {what}")
-        time.sleep(0.002)
+        self._process.end(kill=True)
 
 
 def rows_of(hits: list[SearchHit]) -> list[int]:
