@@ -74,6 +74,13 @@ class ServiceSettings(BaseModel):
     metrics_port: Port = 0
     """HTTP port of the Prometheus metrics; 0 turns them off."""
 
+    otlp_endpoint: str = Field(default="", pattern=r"^(https?://[^/\s]+/?)?$")
+    """OpenTelemetry collector that gets traces over gRPC: http://host:4317, or https:// with TLS;
+    empty: no traces. Needs the extra `tracing`."""
+
+    trace_sample_ratio: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of the requests that are traced, of those whose caller has not decided it."""
+
     max_workers: int = Field(default=16, ge=1, le=1024)
     """Threads that work on requests; more requests than that wait."""
 

@@ -33,6 +33,7 @@ from skipstone_shared.grpc_server import (
     start_metrics,
 )
 from skipstone_shared.structured_logging import configure_logging, get_logger
+from skipstone_shared.tracing import open_tracer
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,12 @@ class AsyncServer:
         self._settings = settings
         self._mounted = mounted
         self._metrics = RpcMetrics(mounted.collectors)
+        self._tracer = open_tracer(settings)
         self._cleanup = ExitStack()
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
-            interceptors=[AsyncRpcInterceptor(self._metrics)], options=channel_options(settings)
+            interceptors=[AsyncRpcInterceptor(self._metrics, self._tracer)],
+            options=channel_options(settings),
         )
         mounted.register(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -154,4 +157,6 @@ class AsyncServer:
                 await callback()
             except Exception as error:
                 log.error("stop callback failed", exc_info=error)
+        if self._tracer is not None:
+            self._tracer.close()  # blocks for seconds at most, and nobody is served any more
         log.info("stopped")

@@ -1,4 +1,4 @@
-"""What happens around every rpc: request id, deadline, errors through the table, log, metrics.
+"""What happens around every rpc: request id, deadline, trace, errors, log, metrics.
 
 One interceptor for synchronous servers and one for `grpc.aio`; both use `RpcRecord`. Admin services
 (health, reflection, channelz) pass through unlogged.
@@ -22,12 +22,20 @@ import structlog
 from skipstone_shared import errors
 from skipstone_shared.grpc_errors import status_code, to_grpc_status
 from skipstone_shared.grpc_metrics import RpcMetrics
-from skipstone_shared.request_context import bind_request, current_request_id, read_request_id
+from skipstone_shared.request_context import bind_request, read_request_id
 from skipstone_shared.structured_logging import get_logger
+from skipstone_shared.tracing import Tracer, bind_rpc
 
 _ADMIN_PREFIX = "/grpc."
 _HEALTH_PREFIX = "/grpc.health."
 _SERVER_FAULTS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNKNOWN)
+_SPAN_FAULTS = (
+    *_SERVER_FAULTS,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+"""Codes that OpenTelemetry's conventions count as errors of a server; a miss is none."""
 
 Handler = Any  # grpc.RpcMethodHandler: its attributes are not in the type stubs.
 
@@ -35,14 +43,19 @@ Handler = Any  # grpc.RpcMethodHandler: its attributes are not in the type stubs
 class RpcRecord:
     """One rpc from its first to its last moment: becomes one log line and one count."""
 
-    def __init__(self, method: str, context: Any, metrics: RpcMetrics | None) -> None:
-        bind_request(read_request_id(context.invocation_metadata()), _timeout_s(context))
+    def __init__(
+        self, method: str, context: Any, metrics: RpcMetrics | None, tracer: Tracer | None
+    ) -> None:
+        metadata = context.invocation_metadata()
+        request_id = read_request_id(metadata)
+        bind_request(request_id, _timeout_s(context))
+        self._span = bind_rpc(tracer, method, metadata, request_id)
         structlog.contextvars.bind_contextvars(rpc=method)
         self._method = method
         self._metrics = metrics
         self._started = time.perf_counter()
         # Said explicitly: a stream may be closed in another context than the one bound above.
-        self._request_id = current_request_id()
+        self._request_id = request_id
         self._log = get_logger(rpc=method, request_id=self._request_id)
 
     def finish(self, code: grpc.StatusCode, message: str | None = None) -> None:
@@ -53,8 +66,12 @@ class RpcRecord:
             fields["error"] = message
         log = self._log.error if code in _SERVER_FAULTS else self._log.info
         log("rpc", **fields)
+        trace_id = "" if self._span is None else self._span.trace_id
         if self._metrics:
-            self._metrics.record(self._method, code.name, seconds)
+            self._metrics.record(self._method, code.name, seconds, trace_id)
+        if self._span is not None:
+            self._span.set("rpc.grpc.status_code", code.value[0])
+            self._span.end(code.name if code in _SPAN_FAULTS else "")
 
     def translate(self, error: Exception) -> errors.SkipstoneError:
         """Finishes with the error and returns the one for the caller.
@@ -77,6 +94,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
         metrics: RpcMetrics | None,
         health_pool: ThreadPoolExecutor,
         pools: Mapping[str, ThreadPoolExecutor] = MappingProxyType({}),
+        tracer: Tracer | None = None,
     ) -> None:
         """Creates the interceptor.
 
@@ -84,8 +102,10 @@ class RpcInterceptor(grpc.ServerInterceptor):
             metrics: Where rpcs are counted.
             health_pool: Answers health checks, so that they do not wait behind busy workers.
             pools: Threads of rpcs that have their own, by full method name.
+            tracer: Starts their spans.
         """
         self._metrics = metrics
+        self._tracer = tracer
         self._health_pool = health_pool
         self._pools = pools
 
@@ -109,7 +129,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
 
     def _wrap_unary(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         def call(request: Any, context: Any) -> Any:
-            rpc = RpcRecord(method, context, self._metrics)
+            rpc = RpcRecord(method, context, self._metrics, self._tracer)
             try:
                 _refuse_abandoned(context)
                 response = behavior(request, context)
@@ -122,7 +142,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
 
     def _wrap_stream(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         def stream(request: Any, context: Any) -> Iterator[Any]:
-            rpc = RpcRecord(method, context, self._metrics)
+            rpc = RpcRecord(method, context, self._metrics, self._tracer)
             try:
                 _refuse_abandoned(context)
                 yield from behavior(request, context)
@@ -139,13 +159,15 @@ class RpcInterceptor(grpc.ServerInterceptor):
 class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
     """The interceptor of `grpc.aio` servers; handlers must be coroutines or async generators."""
 
-    def __init__(self, metrics: RpcMetrics | None) -> None:
+    def __init__(self, metrics: RpcMetrics | None, tracer: Tracer | None = None) -> None:
         """Creates the interceptor.
 
         Args:
             metrics: Where rpcs are counted.
+            tracer: Starts their spans.
         """
         self._metrics = metrics
+        self._tracer = tracer
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Handler]], handler_call_details: Any
@@ -161,7 +183,7 @@ class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap_call(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         async def call(request: Any, context: Any) -> Any:
-            rpc = RpcRecord(method, context, self._metrics)
+            rpc = RpcRecord(method, context, self._metrics, self._tracer)
             try:
                 response = await behavior(request, context)
             except asyncio.CancelledError:
@@ -179,7 +201,7 @@ class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
             return self._wrap_call(method, behavior)  # it writes through the context itself
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            rpc = RpcRecord(method, context, self._metrics)
+            rpc = RpcRecord(method, context, self._metrics, self._tracer)
             try:
                 async with aclosing(behavior(request, context)) as responses:
                     async for response in responses:

@@ -42,10 +42,10 @@ class RpcMetrics:
         for collector in collectors:
             self.registry.register(collector)
 
-    def record(self, method: str, code: str, seconds: float) -> None:
-        """Counts one finished rpc."""
+    def record(self, method: str, code: str, seconds: float, trace_id: str = "") -> None:
+        """Counts one finished rpc; a traced one is the exemplar of its bucket."""
         self._rpcs.labels(method, code).inc()
-        self._seconds.labels(method).observe(seconds)
+        self._seconds.labels(method).observe(seconds, {"trace_id": trace_id} if trace_id else None)
 
     def start_http(self, host: str, port: int) -> Callable[[], None]:
         """Serves `/metrics` on a thread of its own and returns what stops it.

@@ -31,6 +31,7 @@ from skipstone_shared.config import ServiceSettings
 from skipstone_shared.grpc_interceptors import RpcInterceptor
 from skipstone_shared.grpc_metrics import RpcMetrics
 from skipstone_shared.structured_logging import configure_logging, get_logger
+from skipstone_shared.tracing import open_tracer
 
 EXIT_CANNOT_START = 2
 _MIN_PING_INTERVAL_MS = 5_000
@@ -134,6 +135,7 @@ class SyncServer:
         self._settings = settings
         self._mounted = mounted
         self._metrics = RpcMetrics(mounted.collectors)
+        self._tracer = open_tracer(settings)
         self._workers = ThreadPoolExecutor(settings.max_workers, thread_name_prefix="rpc")
         self._health_pool = ThreadPoolExecutor(2, thread_name_prefix="health")
         self._cleanup = ExitStack()
@@ -142,7 +144,9 @@ class SyncServer:
         )
         self._server = grpc.server(
             self._workers,
-            interceptors=[RpcInterceptor(self._metrics, self._health_pool, mounted.pools)],
+            interceptors=[
+                RpcInterceptor(self._metrics, self._health_pool, mounted.pools, self._tracer)
+            ],
             options=channel_options(settings),
         )
         mounted.register(self._server)
@@ -181,6 +185,8 @@ class SyncServer:
         self._health_pool.shutdown(wait=True)
         self._cleanup.close()
         self._call_all("stop", self._mounted.on_stop)
+        if self._tracer is not None:
+            self._tracer.close()
         log.info("stopped")
 
     def _call_all(self, phase: str, callbacks: Sequence[Callable[[], None]]) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from skipstone_shared.tracing import TRACEPARENT_KEY, outgoing_traceparent
+
 REQUEST_ID_KEY = "x-skipstone-request-id"
 """Metadata key of the request id."""
 
@@ -47,8 +49,15 @@ def call_timeout_s(limit_s: float | None = None) -> float | None:
 
 
 def outgoing_metadata(extra: Sequence[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
-    """Returns the metadata of an outgoing call: the current request id (or a new one), `extra`."""
-    return ((REQUEST_ID_KEY, current_request_id() or new_request_id()), *extra)
+    """Returns the metadata of an outgoing call: the current request id (or a new one), `extra`.
+
+    In a trace its place in it comes too.
+    """
+    request_id = (REQUEST_ID_KEY, current_request_id() or new_request_id())
+    traceparent = outgoing_traceparent()
+    if traceparent is None:
+        return (request_id, *extra)
+    return (request_id, (TRACEPARENT_KEY, traceparent), *extra)
 
 
 def read_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:

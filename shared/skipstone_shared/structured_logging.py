@@ -1,7 +1,8 @@
 """Log set-up of every service: one line per event on stderr, as JSON or for people.
 
-Every line carries `timestamp`, `level`, `event`, `service` and, inside an rpc, `request_id` and
-`rpc`. Libraries that use the standard `logging` module come out in the same form.
+Every line carries `timestamp`, `level`, `event`, `service` and, inside an rpc, `request_id`, `rpc`
+and, when it is traced, `trace_id`. Libraries that use the standard `logging` module come out in the
+same form.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from skipstone_shared.request_context import current_request_id
+from skipstone_shared.tracing import current_trace_id
 
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -81,6 +83,9 @@ def _shared_processors(service: str) -> list[Processor]:
         request_id = current_request_id()
         if request_id is not None:
             event_dict.setdefault("request_id", request_id)
+        trace_id = current_trace_id()
+        if trace_id:
+            event_dict.setdefault("trace_id", trace_id)
         return event_dict
 
     return [
