@@ -12,6 +12,7 @@ from skipstone_orchestrator.compatibility import exact_entry_id, resumed_entry_i
 from skipstone_orchestrator.decision import Decision, Query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import DECODE, DENOISE, RESUME, SAVE, SNAPSHOT, Journal
+from skipstone_orchestrator.request_spans import run_spans
 from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps
 from skipstone_orchestrator.saver import SaveJob, Saver
 from skipstone_shared.denoise_runs import (
@@ -93,14 +94,16 @@ class DenoiseRun:
         """
         request = await self._request()
         try:
-            async with aclosing(self._denoiser.run(request)) as events:
-                async for event in events:
-                    if isinstance(event, DenoiseStarted):
-                        yield self._note_started(event)
-                    elif isinstance(event, DenoiseFinished):
-                        self._finished = event
-                    elif not isinstance(event, SnapshotWritten):
-                        yield event
+            with run_spans(resumes=request.resume is not None) as resuming:
+                async with aclosing(self._denoiser.run(request)) as events:
+                    async for event in events:
+                        if isinstance(event, DenoiseStarted):
+                            resuming.end(event.refusal_reason)
+                            yield self._note_started(event)
+                        elif isinstance(event, DenoiseFinished):
+                            self._finished = event
+                        elif not isinstance(event, SnapshotWritten):
+                            yield event
             if self._started is None or self._finished is None:
                 raise Internal("the executor ended a run without saying how it went")
             self._note_finished(self._finished)

@@ -36,6 +36,7 @@ from skipstone_shared.embeddings import Embedding, RerankScores
 from skipstone_shared.errors import Internal
 from skipstone_shared.index_entries import IndexEntry, SearchHit
 from skipstone_shared.latents import LatentRef
+from skipstone_shared.tracing import stage_span, traced
 
 
 class DonorSearch:
@@ -86,7 +87,7 @@ class DonorSearch:
             budget: Time that is left.
         """
         hits: list[SearchHit] | None = None
-        with journal.fall_back(LOOKUP, self._index_guard.service):
+        with journal.fall_back(LOOKUP, self._index_guard.service), stage_span("search"):
             hits = await budget.call(
                 self._index_guard,
                 lambda: self._search(query, embedding),
@@ -122,6 +123,7 @@ class DonorSearch:
         )
         return found[0]
 
+    @traced("gate")
     async def _scores(self, query: Query, hits: Sequence[SearchHit], budget: Budget) -> _Scores:
         service = self._gate.service
         scores = await within(
@@ -172,6 +174,7 @@ class DonorSearch:
             taken = miss(best.reason, similarity=best.similarity, score=best.rerank_score)
         return dataclasses.replace(taken, candidates=tried, closed_reuse=closed)
 
+    @traced("verify")
     async def _verified(
         self, query: Query, entry: IndexEntry, verdict: Verdict, budget: Budget
     ) -> LatentRef | None:

@@ -30,6 +30,7 @@ from skipstone_orchestrator.journal import BUILD_QUERY, LOOKUP, Journal
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.orchestration import Entry, HitTier
 from skipstone_shared.stored_entries import StoredEntry
+from skipstone_shared.tracing import stage_span, traced
 
 
 class Lookup:
@@ -65,6 +66,7 @@ class Lookup:
         self._policy_version = policy_version
         self._clock = clock
 
+    @traced(LOOKUP)
     async def decide(self, query: Query, journal: Journal) -> Decision:
         """Decides on one request. Raises nothing but cancellation."""
         use = query.use
@@ -88,6 +90,7 @@ class Lookup:
         near = await self._approximate(query, journal, budget)
         return dataclasses.replace(near, replaces=found.replaces)
 
+    @traced("exact")
     async def _exact(self, query: Query, journal: Journal, budget: Budget) -> Decision:
         assert query.seed is not None, "an exact request has a seed"
         request = query.compatibility_key, query.prompt, query.seed
@@ -143,6 +146,7 @@ class Lookup:
         with (
             journal.stage(BUILD_QUERY),
             journal.fall_back(BUILD_QUERY, self._embedder_guard.service),
+            stage_span("embed"),
         ):
             embedding = await budget.call(
                 self._embedder_guard,

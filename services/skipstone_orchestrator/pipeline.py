@@ -29,6 +29,7 @@ from skipstone_orchestrator.joined_requests import joined, sharing_key, taken_ov
 from skipstone_orchestrator.journal import BUILD_QUERY, Journal
 from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.request_spans import describe_request
 from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_orchestrator.saver import Saver
 from skipstone_orchestrator.served_counts import ServedCounts
@@ -193,6 +194,7 @@ class GenerationPipeline:
             else:
                 provenance = joined(place.result, query, request_id, times)
             self._counts.count_request(provenance)
+            describe_request(provenance)
             yield GenerateFinished(provenance)
             return
         raise Unavailable("the executor changed its model while the request was planned")

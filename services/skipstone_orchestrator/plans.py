@@ -7,9 +7,11 @@ from collections import OrderedDict
 
 from skipstone_orchestrator.backends import Denoiser
 from skipstone_orchestrator.guard import Guard
+from skipstone_orchestrator.journal import BUILD_QUERY
 from skipstone_shared.denoise_runs import DenoiseCapabilities, GenerationPlan
 from skipstone_shared.errors import DeadlineExceeded, InvalidArgument, Unavailable
 from skipstone_shared.generation import MAX_PROMPT_BYTES, MAX_SEED, GenerationParams
+from skipstone_shared.tracing import traced
 
 
 class Planner:
@@ -37,6 +39,7 @@ class Planner:
         self._instance_id = ""
         self._plans: OrderedDict[tuple[str, GenerationParams], GenerationPlan] = OrderedDict()
 
+    @traced(BUILD_QUERY)
     async def plan(self, namespace: str, params: GenerationParams) -> GenerationPlan:
         """The plan of a run; its `params` carry the caller's prompt and seed.
 

@@ -30,6 +30,7 @@ from skipstone_shared.latents import LatentRef
 from skipstone_shared.orchestration import Fallback
 from skipstone_shared.request_context import current_request_id, request_scope
 from skipstone_shared.structured_logging import get_logger
+from skipstone_shared.tracing import current_span, span_scope, traced
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class EntryWriter:
         self._guards = guards
         self._settings = settings
 
+    @traced(SAVE)
     async def write(self, job: SaveJob) -> IndexEntry:
         """Saves an entry; when it returns the entry is found.
 
@@ -136,6 +138,7 @@ class EntryWriter:
             labels={PROMPT_HASH_LABEL: prompt_hash(job.prompt)},
         )
 
+    @traced("discard")
     async def discard(self, namespace: str, entry_id: str) -> None:
         """Removes an entry that was never committed; a committed one is another run's."""
         try:
@@ -149,6 +152,7 @@ class EntryWriter:
                 lambda: self._store.delete_entries(namespace, [entry_id]), self._settings.timeout_s
             )
 
+    @traced("repair")
     async def repair(self, namespace: str, entry_id: str) -> None:
         """Removes an entry from the index when the store really has it no more."""
         try:
@@ -262,10 +266,10 @@ class Saver:
             get_logger().warning("saves lost at shutdown", count=self._waiting_saves)
 
     def _put(self, job: Callable[[], Awaitable[None]]) -> bool:
-        request_id = current_request_id()
+        request_id, span = current_request_id(), current_span()
 
         async def scoped() -> None:
-            with request_scope(request_id):
+            with request_scope(request_id), span_scope(span):
                 await job()
 
         try:
