@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import grpc
 
-from skipstone_client._channel import Service, channel_options
+from skipstone_client._channel import Service
+from skipstone_client._channel_access import ChannelAccess
 from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import FailedPrecondition, SkipstoneError
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
@@ -70,11 +73,18 @@ class AsyncStreamMethod(Protocol[RequestContraT, ResponseCoT]):
 class AsyncClient(Generic[StubT]):
     """Base of the asynchronous clients. One client belongs to one event loop.
 
-    The channel opens with the first call, so a client may be made outside of the loop.
+    The channel opens with the first call, so a client may be made outside of the loop. When the
+    files of its certificates change, the next call opens a new channel, and calls under way end on
+    the one before.
     """
 
     def __init__(
-        self, target: str, service: Service, make_stub: Callable[[Any], Any], timeout_s: float
+        self,
+        target: str,
+        service: Service,
+        make_stub: Callable[[Any], Any],
+        timeout_s: float,
+        credentials: Credentials | None = None,
     ) -> None:
         """Creates the client without connecting.
 
@@ -84,12 +94,19 @@ class AsyncClient(Generic[StubT]):
             service: What is behind it.
             make_stub: Class of the stub; it becomes an asynchronous one by the channel it gets.
             timeout_s: Deadline of a call that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
+
+        Raises:
+            InvalidArgument: A file of the credentials cannot be used.
         """
         self._target = target
         self._service = service
         self._make_stub = make_stub
         self._timeout_s = timeout_s
+        self._access = ChannelAccess(target, service, credentials)
         self._channel: grpc.aio.Channel | None = None
+        self._opened_with: grpc.ChannelCredentials | None = None
+        self._replaced: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
         self._opened_stub: StubT | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -102,8 +119,9 @@ class AsyncClient(Generic[StubT]):
     async def close(self) -> None:
         """Ends running calls and closes the connection. Idempotent."""
         self._closed = True
-        channel, self._channel, self._opened_stub = self._channel, None, None
-        if channel is not None:
+        channels = [*self._replaced, *([self._channel] if self._channel is not None else [])]
+        self._channel, self._opened_stub = None, None
+        for channel in channels:
             await channel.close()
 
     async def __aenter__(self) -> Self:
@@ -129,17 +147,35 @@ class AsyncClient(Generic[StubT]):
             raise closed(self._service.name)
         loop = asyncio.get_running_loop()
         if self._opened_stub is None:
-            options = channel_options(self._target, self._service)
-            self._channel = grpc.aio.insecure_channel(self._target, options)
-            self._opened_stub = self._make_stub(self._channel)
             self._loop = loop
-        elif self._loop is not loop:
+            return self._open()
+        if self._loop is not loop:
             raise FailedPrecondition(
                 f"the client of {self._service.name} was used in another event loop; "
                 "create one in this loop"
             )
-        assert self._opened_stub is not None
+        if self._access.channel_credentials() is not self._opened_with:
+            return self._open()
         return self._opened_stub
+
+    def _open(self) -> StubT:
+        """Opens the channel, or the next one: certificates count only when a connection begins."""
+        if self._channel is not None:
+            self._replaced.add(self._channel)  # held by the calls under way alone
+        credentials = self._access.channel_credentials()
+        options = self._access.options()
+        self._channel = (
+            grpc.aio.insecure_channel(self._target, options)
+            if credentials is None
+            else grpc.aio.secure_channel(self._target, credentials, options)
+        )
+        self._opened_with = credentials
+        stub: StubT = self._make_stub(self._channel)
+        self._opened_stub = stub
+        return stub
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return outgoing_metadata(self._access.metadata())
 
     @property
     def is_closed(self) -> bool:
@@ -162,14 +198,17 @@ class AsyncClient(Generic[StubT]):
             SkipstoneError: what the service raised, or what happened on the way.
         """
         timeout = call_timeout_s(self._timeout_s if timeout_s is None else timeout_s)
+        channel = self._channel
         try:
-            return await method(request, timeout=timeout, metadata=outgoing_metadata())
+            return await method(request, timeout=timeout, metadata=self._metadata())
         except grpc.RpcError as error:
             raise self._decoded(error, timeout) from error
         except asyncio.CancelledError:
             if self._was_closed_under():
                 raise closed(self._service.name) from None
             raise
+        finally:
+            del channel  # held until here: one that is replaced and lost would end its calls
 
     def _stream(
         self,
@@ -187,7 +226,7 @@ class AsyncClient(Generic[StubT]):
             first_message_timeout_s: Deadline of the first message; None for none of its own.
         """
         timeout = call_timeout_s(timeout_s)
-        call = method(request, timeout=timeout, metadata=outgoing_metadata())
+        call = method(request, timeout=timeout, metadata=self._metadata())
         return AsyncMessageStream(call, self, timeout, first_message_timeout_s)
 
     def _decoded(self, error: grpc.RpcError, timeout_s: float | None) -> SkipstoneError:
@@ -216,13 +255,15 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
 
         Args:
             call: What the stub returned.
-            client: Who made the call. Held, since a channel that is lost ends its calls.
+            client: Who made the call.
             timeout_s: Deadline the call was made with.
             first_message_timeout_s: Deadline of the first message.
         """
         self._call = call
         self._messages = aiter(call)
         self._client = client
+        # Held, since a channel that is replaced and lost ends its calls.
+        self._channel = client._channel
         self._timeout_s = timeout_s
         self._wait_s = first_message_timeout_s
         self._is_closed = False

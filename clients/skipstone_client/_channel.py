@@ -119,8 +119,12 @@ def channel_options(target: str, service: Service) -> list[tuple[str, Any]]:
 
 def proxy_options(target: str) -> list[tuple[str, Any]]:
     """Keeps calls to this machine away from an ``http_proxy``; gRPC asks it even for those."""
-    is_local = target.removeprefix("dns:///").startswith(_LOOPBACK)
-    return [("grpc.enable_http_proxy", 0)] if is_local else []
+    return [("grpc.enable_http_proxy", 0)] if is_local(target) else []
+
+
+def is_local(target: str) -> bool:
+    """Whether a target is on this machine."""
+    return target.removeprefix("dns:///").startswith(_LOOPBACK)
 
 
 def _service_config(target: str, service: Service) -> dict[str, Any]:

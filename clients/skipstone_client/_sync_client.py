@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import grpc
 
-from skipstone_client._channel import Service, channel_options
+from skipstone_client._channel import Service
+from skipstone_client._channel_access import ChannelAccess
 from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import FailedPrecondition, SkipstoneError
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
@@ -73,6 +76,8 @@ class SyncClient(Generic[StubT]):
 
     The channel opens with the first call, so a client may be made before a fork and used after it.
     A client that was used cannot be used in a forked child: gRPC's threads are not in the child.
+    When the files of its certificates change, the next call opens a new channel, and calls under
+    way end on the one before.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class SyncClient(Generic[StubT]):
         service: Service,
         make_stub: Callable[[grpc.Channel], StubT],
         timeout_s: float,
+        credentials: Credentials | None = None,
     ) -> None:
         """Creates the client without connecting.
 
@@ -90,13 +96,20 @@ class SyncClient(Generic[StubT]):
             service: What is behind it.
             make_stub: Class of the stub.
             timeout_s: Deadline of a call that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
+
+        Raises:
+            InvalidArgument: A file of the credentials cannot be used.
         """
         self._target = target
         self._service = service
         self._make_stub = make_stub
         self._timeout_s = timeout_s
+        self._access = ChannelAccess(target, service, credentials)
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
+        self._opened_with: grpc.ChannelCredentials | None = None
+        self._replaced: weakref.WeakSet[grpc.Channel] = weakref.WeakSet()
         self._opened_stub: StubT | None = None
         self._opened_by = 0
         self._closed = False
@@ -110,9 +123,11 @@ class SyncClient(Generic[StubT]):
         """Ends running calls and closes the connection. Idempotent."""
         with self._lock:
             self._closed = True
-            channel, self._channel, self._opened_stub = self._channel, None, None
-        if channel is not None and self._opened_by == os.getpid():
-            channel.close()
+            channels = [*self._replaced, *([self._channel] if self._channel is not None else [])]
+            self._channel, self._opened_stub = None, None
+        for channel in channels:
+            if self._opened_by == os.getpid():
+                channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -137,16 +152,34 @@ class SyncClient(Generic[StubT]):
             if self._closed:
                 raise closed(self._service.name)
             if self._opened_stub is None:
-                options = channel_options(self._target, self._service)
-                self._channel = grpc.insecure_channel(self._target, options)
-                self._opened_stub = self._make_stub(self._channel)
-                self._opened_by = os.getpid()
-            elif self._opened_by != os.getpid():
+                return self._open()
+            if self._opened_by != os.getpid():
                 raise FailedPrecondition(
                     f"the client of {self._service.name} was used before this process was forked; "
                     "create one in the child"
                 )
+            if self._access.channel_credentials() is not self._opened_with:
+                return self._open()
             return self._opened_stub
+
+    def _open(self) -> StubT:
+        """Opens the channel, or the next one: certificates count only when a connection begins."""
+        if self._channel is not None:
+            self._replaced.add(self._channel)  # held by the calls under way alone
+        credentials = self._access.channel_credentials()
+        options = self._access.options()
+        self._channel = (
+            grpc.insecure_channel(self._target, options)
+            if credentials is None
+            else grpc.secure_channel(self._target, credentials, options)
+        )
+        self._opened_with = credentials
+        self._opened_stub = self._make_stub(self._channel)
+        self._opened_by = os.getpid()
+        return self._opened_stub
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return outgoing_metadata(self._access.metadata())
 
     @property
     def is_closed(self) -> bool:
@@ -170,7 +203,7 @@ class SyncClient(Generic[StubT]):
         """
         timeout = call_timeout_s(self._timeout_s if timeout_s is None else timeout_s)
         try:
-            return method(request, timeout=timeout, metadata=outgoing_metadata())
+            return method(request, timeout=timeout, metadata=self._metadata())
         except grpc.RpcError as error:
             raise self._decoded(error, timeout) from error
         except ValueError as error:
@@ -196,12 +229,12 @@ class SyncClient(Generic[StubT]):
         """
         timeout = call_timeout_s(timeout_s)
         try:
-            call = method(request, timeout=timeout, metadata=outgoing_metadata())
+            call = method(request, timeout=timeout, metadata=self._metadata())
         except ValueError as error:
             if self._closed:
                 raise closed(self._service.name) from error
             raise
-        return MessageStream(call, self, timeout, first_message_timeout_s)
+        return MessageStream(call, self, method, timeout, first_message_timeout_s)
 
     def _decoded(self, error: grpc.RpcError, timeout_s: float | None) -> SkipstoneError:
         """The exception behind an rpc error; a call that ``close`` ended says so."""
@@ -217,6 +250,7 @@ class MessageStream(Iterator[ResponseT]):
         self,
         call: StreamCall[ResponseT],
         client: SyncClient[Any],
+        method: object,
         timeout_s: float | None,
         first_message_timeout_s: float | None,
     ) -> None:
@@ -224,12 +258,16 @@ class MessageStream(Iterator[ResponseT]):
 
         Args:
             call: What the stub returned.
-            client: Who made the call. Held, since a channel that is lost ends its calls.
+            client: Who made the call.
+            method: What the call was made with.
             timeout_s: Deadline the call was made with.
             first_message_timeout_s: Deadline of the first message.
         """
         self._call = call
         self._client = client
+        # Held, since a channel that is replaced and lost ends its calls. Another thread may have
+        # replaced it since the method was taken, which holds enough of its own.
+        self._held = (client._channel, method)
         self._timeout_s = timeout_s
         self._first_message_timeout_s = first_message_timeout_s
         self._is_closed = False

@@ -8,6 +8,7 @@ from skipstone.denoise.v1 import denoise_pb2 as pb
 from skipstone.denoise.v1.denoise_pb2_grpc import DenoiseStub
 from skipstone_client._channel import DENOISE
 from skipstone_client._sync_client import MessageStream, SyncClient
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.denoise_run_messages import (
     DenoiseEventReader,
     denoise_capabilities_from_message,
@@ -33,7 +34,12 @@ class DenoiseClient(SyncClient[DenoiseStub]):
     """A denoise executor behind gRPC."""
 
     def __init__(
-        self, target: str, *, timeout_s: float = 10.0, run_timeout_s: float = 600.0
+        self,
+        target: str,
+        *,
+        timeout_s: float = 10.0,
+        run_timeout_s: float = 600.0,
+        credentials: Credentials | None = None,
     ) -> None:
         """Creates the client without connecting.
 
@@ -41,8 +47,9 @@ class DenoiseClient(SyncClient[DenoiseStub]):
             target: gRPC target of the service.
             timeout_s: Deadline of a call that runs no model and gives none of its own, in seconds.
             run_timeout_s: Deadline of a run that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, DENOISE, DenoiseStub, timeout_s)
+        super().__init__(target, DENOISE, DenoiseStub, timeout_s, credentials)
         self._run_timeout_s = run_timeout_s
 
     def get_capabilities(self, *, timeout_s: float | None = None) -> DenoiseCapabilities:

@@ -15,6 +15,7 @@ from skipstone_client._embedding_requests import (
     single_result,
 )
 from skipstone_client._sync_client import SyncClient
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.embedding_messages import embedding_capabilities_from_message
 from skipstone_shared.embeddings import (
     Embedding,
@@ -28,14 +29,21 @@ from skipstone_shared.errors import SkipstoneError
 class EmbeddingClient(SyncClient[EmbeddingStub]):
     """Encoder and reranker behind gRPC."""
 
-    def __init__(self, target: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout_s: float = 10.0,
+        credentials: Credentials | None = None,
+    ) -> None:
         """Creates the client without connecting.
 
         Args:
             target: gRPC target of the service.
             timeout_s: Deadline of a call that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, EMBEDDING, EmbeddingStub, timeout_s)
+        super().__init__(target, EMBEDDING, EmbeddingStub, timeout_s, credentials)
 
     def embed(
         self,

@@ -17,6 +17,7 @@ from skipstone_client._orchestrator_requests import (
     save_request,
 )
 from skipstone_client._sync_client import MessageStream, SyncClient
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.explanation_messages import explanation_from_message
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.latents import LatentFingerprint
@@ -46,7 +47,12 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
     """Generates pictures and clips, and tells and removes what can be reused."""
 
     def __init__(
-        self, target: str, *, timeout_s: float = 10.0, generate_timeout_s: float = 600.0
+        self,
+        target: str,
+        *,
+        timeout_s: float = 10.0,
+        generate_timeout_s: float = 600.0,
+        credentials: Credentials | None = None,
     ) -> None:
         """Creates the client without connecting.
 
@@ -55,8 +61,9 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
             timeout_s: Deadline of a call that generates nothing and gives none of its own, in
                 seconds.
             generate_timeout_s: Deadline of a generation that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, ORCHESTRATOR, OrchestratorStub, timeout_s)
+        super().__init__(target, ORCHESTRATOR, OrchestratorStub, timeout_s, credentials)
         self._generate_timeout_s = generate_timeout_s
 
     def generate_stream(

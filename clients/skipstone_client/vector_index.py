@@ -16,6 +16,7 @@ from skipstone_client._index_requests import (
     upsert_request,
 )
 from skipstone_client._sync_client import SyncClient
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.index_entries import (
     IndexCapabilities,
@@ -41,14 +42,21 @@ from skipstone_shared.optional_fields import new_message
 class VectorIndexClient(SyncClient[VectorIndexStub]):
     """A vector index behind gRPC. It is a ``VectorIndex``: same methods, same errors."""
 
-    def __init__(self, target: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout_s: float = 10.0,
+        credentials: Credentials | None = None,
+    ) -> None:
         """Creates the client without connecting.
 
         Args:
             target: gRPC target of the service.
             timeout_s: Deadline of a call that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, VECTOR_INDEX, VectorIndexStub, timeout_s)
+        super().__init__(target, VECTOR_INDEX, VectorIndexStub, timeout_s, credentials)
 
     def upsert_entries(
         self,

@@ -24,7 +24,10 @@ def build(settings: DenoiseSettings) -> Mounted:
 
     Raises:
         ModelUnusable: the model cannot be served; the message says why.
+        InvalidArgument: a file of the credentials cannot be used.
     """
+    # Before the model, which may load for minutes.
+    stores = StoreDirectory(settings.latent_kv_target, settings.credentials())
     check_model(settings.model, settings.model_revision, allow_download=settings.allow_download)
     # torch and diffusers take seconds to import: a wrong path should be told before.
     import torch
@@ -41,7 +44,6 @@ def build(settings: DenoiseSettings) -> Mounted:
         device=settings.device,
         dtype=settings.dtype,
     )
-    stores = StoreDirectory(settings.latent_kv_target)
     engine = DiffusersEngine(pipeline, settings, stores)
     return mount(engine, [engine.close, stores.close], [EngineMetrics(engine)])
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from skipstone_shared.block_cache_json import block_cache_from_text
-from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.config import CallerSettings, Port
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import BlockCacheConfig
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
@@ -15,7 +15,7 @@ from skipstone_shared.ports import DEFAULT_PORTS, default_target
 _SPARE_WORKERS = 4
 
 
-class DenoiseSettings(ServiceSettings):
+class DenoiseSettings(CallerSettings):
     """Runs a diffusion pipeline: from noise, from a donor's snapshot, or only its decoder."""
 
     service_name: ClassVar[str] = "denoise"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable
 
 from skipstone_client.latent_kv import LatentKVClient
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import Unavailable
 
 _MAX_STORES = 16
@@ -14,19 +15,24 @@ _MAX_STORES = 16
 class StoreDirectory:
     """Opens one client for each target that requests name. Threads may share it."""
 
-    def __init__(
-        self, default_target: str, open_client: Callable[[str], LatentKVClient] = LatentKVClient
-    ) -> None:
-        """Opens nothing yet.
+    def __init__(self, default_target: str, credentials: Credentials | None = None) -> None:
+        """Connects to none yet.
 
         Args:
             default_target: Target of requests that name none; empty for no store.
-            open_client: Makes a client without connecting.
+            credentials: Who the executor is to its stores. The token goes to the default one alone:
+                others are named by requests, and a caller must not have it sent where they like.
+
+        Raises:
+            InvalidArgument: A file of the credentials cannot be used.
         """
         self._default_target = default_target
-        self._open_client = open_client
+        credentials = credentials or Credentials()
+        self._credentials_elsewhere = dataclasses.replace(credentials, token=None, token_file=None)
         self._clients: dict[str, LatentKVClient] = {}
         self._lock = threading.Lock()
+        if default_target:  # now, so that a file that cannot be used is a start that fails
+            self._clients[default_target] = LatentKVClient(default_target, credentials=credentials)
 
     def __call__(self, target: str) -> LatentKVClient:
         """The client of a target.
@@ -42,7 +48,9 @@ class StoreDirectory:
                 # Targets come with requests: without a bound a caller could exhaust sockets.
                 if len(self._clients) >= _MAX_STORES:
                     raise Unavailable(f"more than {_MAX_STORES} stores are in use")
-                self._clients[target] = self._open_client(target)
+                self._clients[target] = LatentKVClient(
+                    target, credentials=self._credentials_elsewhere
+                )
             return self._clients[target]
 
     def close(self) -> None:

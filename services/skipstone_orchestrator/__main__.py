@@ -32,10 +32,13 @@ def main() -> int:
 
 
 async def _build(settings: OrchestratorSettings) -> AsyncMounted:
-    embedder = AsyncEmbeddingClient(settings.embedding_target)
-    index = AsyncVectorIndexClient(settings.vector_index_target)
-    store = AsyncLatentKVClient(settings.latent_kv_target)
-    denoiser = AsyncDenoiseClient(settings.denoise_target, run_timeout_s=settings.run_timeout_s)
+    credentials = settings.credentials()
+    embedder = AsyncEmbeddingClient(settings.embedding_target, credentials=credentials)
+    index = AsyncVectorIndexClient(settings.vector_index_target, credentials=credentials)
+    store = AsyncLatentKVClient(settings.latent_kv_target, credentials=credentials)
+    denoiser = AsyncDenoiseClient(
+        settings.denoise_target, run_timeout_s=settings.run_timeout_s, credentials=credentials
+    )
     orchestrator = Orchestrator(
         settings,
         Backends(embedder, index, store, denoiser),

@@ -19,7 +19,7 @@ from skipstone_orchestrator.calibration import (
 from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.drift_guard import DriftLimits
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
-from skipstone_shared.config import Port, ServiceSettings
+from skipstone_shared.config import CallerSettings, Port
 from skipstone_shared.orchestration import CacheMode, ReuseKind
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
@@ -27,7 +27,7 @@ from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
 _PUBLISHED = ("0.95:25", "0.9:20", "0.85:15", "0.75:10", "0.65:5")
 
 
-class OrchestratorSettings(ServiceSettings):
+class OrchestratorSettings(CallerSettings):
     """The orchestrator: build_query, lookup, resume, denoise, save, with fallback per request."""
 
     service_name: ClassVar[str] = "orchestrator"

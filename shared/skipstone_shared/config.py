@@ -21,9 +21,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from skipstone_shared.config_sources import (
@@ -36,8 +37,17 @@ from skipstone_shared.config_sources import (
     read_file,
 )
 from skipstone_shared.config_text import describe_settings, format_help
+from skipstone_shared.credentials import Credentials
+from skipstone_shared.tls_files import TlsFiles
 
-__all__ = ["ConfigError", "Port", "ServiceSettings", "load_settings", "resolve_settings"]
+__all__ = [
+    "CallerSettings",
+    "ConfigError",
+    "Port",
+    "ServiceSettings",
+    "load_settings",
+    "resolve_settings",
+]
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; subclasses that give `port` a default repeat this type to keep its range."""
@@ -66,13 +76,32 @@ class ServiceSettings(BaseModel):
     """Python name of the service: `latent_kv`. Gives table, environment prefix, program name."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 for all interfaces."""
+    """Address to listen on; 0.0.0.0 for all interfaces. Beyond loopback give certificates and
+    tokens too, or one loud warning says that they are missing."""
 
     port: Port = 0
     """TCP port to listen on; 0 takes any free one and logs it."""
 
     metrics_port: Port = 0
     """HTTP port of the Prometheus metrics; 0 turns them off."""
+
+    health_port: Port | None = None
+    """TCP port that answers health checks alone, in plain text, for probes that cannot speak TLS; 0
+    takes any free one, none opens none."""
+
+    tls_cert_file: Path | None = None
+    """PEM file of this service's certificate, with those between it and the authority; none: plain
+    text. Changed files are taken up without a restart."""
+
+    tls_key_file: Path | None = None
+    """PEM file of its private key, not encrypted."""
+
+    tls_ca_file: Path | None = None
+    """PEM file of the authorities whose certificate every caller must show; none asks for none."""
+
+    access_file: Path | None = None
+    """File of the tokens that callers may have, with their namespaces and rights; none lets
+    everyone do everything. A changed file is taken up without a restart."""
 
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://[^/\s]+/?)?$")
     """OpenTelemetry collector that gets traces over gRPC: http://host:4317, or https:// with TLS;
@@ -100,6 +129,52 @@ class ServiceSettings(BaseModel):
     def program_name(cls) -> str:
         """Returns the console script's name: `skipstone-latent-kv`."""
         return "skipstone-" + cls.service_name.replace("_", "-")
+
+    def tls_files(self) -> TlsFiles | None:
+        """Where the certificates of this service's port are; None for plain text."""
+        if self.tls_cert_file is None:
+            return None
+        return TlsFiles(self.tls_cert_file, self.tls_key_file, self.tls_ca_file)
+
+    @model_validator(mode="after")
+    def _whole_tls(self) -> Self:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file need each other")
+        if self.tls_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("tls_ca_file needs tls_cert_file and tls_key_file")
+        return self
+
+
+class CallerSettings(ServiceSettings):
+    """What a service that calls others can be told beside: who it is to them."""
+
+    client_tls_ca_file: Path | None = None
+    """PEM file of the authorities that the services it calls must have their certificate from; none
+    calls them in plain text. Changed files are taken up without a restart."""
+
+    client_tls_cert_file: Path | None = None
+    """PEM file of the certificate it shows them; none shows none."""
+
+    client_tls_key_file: Path | None = None
+    """PEM file of that certificate's private key, not encrypted."""
+
+    client_tls_server_name: str = ""
+    """Name that their certificates must carry; empty: the host of each target."""
+
+    client_token_file: Path | None = None
+    """File with the token it calls them with; none sends none. A changed file is taken up without
+    a restart."""
+
+    def credentials(self) -> Credentials:
+        """Who this service is to those it calls."""
+        return Credentials(
+            tls_ca_file=self.client_tls_ca_file,
+            tls_cert_file=self.client_tls_cert_file,
+            tls_key_file=self.client_tls_key_file,
+            tls_server_name=self.client_tls_server_name,
+            token_file=self.client_token_file,
+            prefix="client_",
+        )
 
 
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)

@@ -22,11 +22,12 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client.registry import Collector
 
 from skipstone_shared.config import ServiceSettings
+from skipstone_shared.grpc_health_port import start_async_health_server
 from skipstone_shared.grpc_interceptors import AsyncRpcInterceptor
+from skipstone_shared.grpc_listening import bind
 from skipstone_shared.grpc_metrics import RpcMetrics
 from skipstone_shared.grpc_server import (
     InProcessSettings,
-    bind,
     channel_options,
     reflected_names,
     report_cannot_start,
@@ -81,7 +82,7 @@ async def _serve(settings: ServiceSettings, build: Callable[[], Awaitable[AsyncM
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
         loop.add_signal_handler(number, stopping.set)
-    get_logger().info("serving", address=address)
+    get_logger().info("serving", address=address, **server.told_health())
     await stopping.wait()
     for number in signals:
         loop.remove_signal_handler(number)  # a second signal ends the process at once
@@ -121,6 +122,8 @@ class AsyncServer:
         self._metrics = RpcMetrics(mounted.collectors)
         self._tracer = open_tracer(settings)
         self._cleanup = ExitStack()
+        self._health_server: grpc.aio.Server | None = None
+        self._health_address = ""
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
             interceptors=[AsyncRpcInterceptor(self._metrics, self._tracer)],
@@ -135,15 +138,24 @@ class AsyncServer:
         """Listens and returns the address.
 
         Raises:
-            OSError: The port or the metrics port is taken.
+            OSError: The port, the metrics port or the health port is taken.
+            InvalidArgument: A file of the certificates cannot be used.
         """
         for name in self._mounted.service_names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         address = bind(self._server, self._settings)
         if self._settings.metrics_port:
             self._cleanup.callback(start_metrics(self._metrics, self._settings))
+        if self._settings.health_port is not None:
+            self._health_server, self._health_address = await start_async_health_server(
+                self._health, self._settings
+            )
         await self._server.start()
         return address
+
+    def told_health(self) -> dict[str, str]:
+        """Where health alone is served, for the log; empty when nowhere."""
+        return {"health_address": self._health_address} if self._health_address else {}
 
     async def drain(self, grace_s: float) -> None:
         """Refuses new rpcs, gives running ones `grace_s`, then closes what the service opened."""
@@ -151,6 +163,8 @@ class AsyncServer:
         log.info("draining", grace_s=grace_s)
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
+        if self._health_server is not None:
+            await self._health_server.stop(None)
         self._cleanup.close()
         for callback in self._mounted.on_stop:
             try:

@@ -11,7 +11,6 @@ where `build` creates the store and returns a `Mounted`. `grpc_aio_server.py` is
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,9 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client.registry import Collector
 
 from skipstone_shared.config import ServiceSettings
+from skipstone_shared.grpc_health_port import start_health_server
 from skipstone_shared.grpc_interceptors import RpcInterceptor
+from skipstone_shared.grpc_listening import bind, check_address
 from skipstone_shared.grpc_metrics import RpcMetrics
 from skipstone_shared.structured_logging import configure_logging, get_logger
 from skipstone_shared.tracing import open_tracer
@@ -89,7 +90,7 @@ def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
         return report_cannot_start(settings, error)
     stopping = threading.Event()
     on_signals(stopping.set)
-    get_logger().info("serving", address=address)
+    get_logger().info("serving", address=address, **server.told_health())
     # Python runs handlers in the main thread only, and the kernel may give a signal to another one
     # without waking this: seen for SIGTERM right after SIGCONT.
     while not stopping.wait(_SIGNAL_POLL_S):
@@ -139,6 +140,7 @@ class SyncServer:
         self._workers = ThreadPoolExecutor(settings.max_workers, thread_name_prefix="rpc")
         self._health_pool = ThreadPoolExecutor(2, thread_name_prefix="health")
         self._cleanup = ExitStack()
+        self._health_address = ""
         self._health = health.HealthServicer(
             experimental_non_blocking=True, experimental_thread_pool=self._health_pool
         )
@@ -160,14 +162,24 @@ class SyncServer:
         """Listens and returns the address.
 
         Raises:
-            OSError: The port or the metrics port is taken.
+            OSError: The port, the metrics port or the health port is taken.
+            InvalidArgument: A file of the certificates cannot be used.
         """
         address = bind(self._server, self._settings)
         if self._settings.metrics_port:
             stop = start_metrics(self._metrics, self._settings)
             self._cleanup.callback(stop)
+        if self._settings.health_port is not None:
+            probed, self._health_address = start_health_server(
+                self._health, self._health_pool, self._settings
+            )
+            self._cleanup.callback(lambda: probed.stop(None).wait())
         self._server.start()
         return address
+
+    def told_health(self) -> dict[str, str]:
+        """Where health alone is served, for the log; empty when nowhere."""
+        return {"health_address": self._health_address} if self._health_address else {}
 
     def drain(self, grace_s: float) -> None:
         """Refuses new rpcs, gives running ones `grace_s`, then closes what the service opened.
@@ -182,8 +194,8 @@ class SyncServer:
         self._server.stop(grace_s).wait()
         for pool in (self._workers, *self._mounted.pools.values()):
             pool.shutdown(wait=True)
-        self._health_pool.shutdown(wait=True)
         self._cleanup.close()
+        self._health_pool.shutdown(wait=True)
         self._call_all("stop", self._mounted.on_stop)
         if self._tracer is not None:
             self._tracer.close()
@@ -221,49 +233,6 @@ def channel_options(settings: ServiceSettings) -> list[tuple[str, Any]]:
 def reflected_names(service_names: Sequence[str]) -> list[str]:
     """Returns the services that reflection lists."""
     return [*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME]
-
-
-def bind(server: Any, settings: ServiceSettings) -> str:
-    """Binds a server, sync or aio, and returns the address with the port it really got.
-
-    Raises:
-        OSError: The port is taken, not allowed, or the host is not of this machine.
-    """
-    check_address(settings)
-    host, wanted = _listen_address(settings)
-    try:
-        port: int = server.add_insecure_port(wanted)
-    except RuntimeError as error:
-        raise OSError(f"cannot listen on {wanted}") from error
-    return f"{host}:{port}"
-
-
-def check_address(settings: ServiceSettings) -> None:
-    """Tries an address out, because gRPC's own failure says less and clutters stderr.
-
-    Raises:
-        OSError: The address cannot be listened on.
-    """
-    try:
-        _probe_address(settings.host, settings.port)
-    except OSError as error:
-        _, wanted = _listen_address(settings)
-        raise OSError(f"cannot listen on {wanted}: {(error.strerror or '').lower()}") from error
-
-
-def _listen_address(settings: ServiceSettings) -> tuple[str, str]:
-    """Returns host and host:port as gRPC writes them."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return host, f"{host}:{settings.port}"
-
-
-def _probe_address(host: str, port: int) -> None:
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, proto) as probe:
-        # As gRPC does: connections of a server that just ended must not keep its port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(address)
-        probe.listen()
 
 
 def start_metrics(metrics: RpcMetrics, settings: ServiceSettings) -> Callable[[], None]:

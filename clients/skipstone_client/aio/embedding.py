@@ -16,6 +16,7 @@ from skipstone_client._embedding_requests import (
     rerank_scores,
     single_result,
 )
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.embedding_messages import embedding_capabilities_from_message
 from skipstone_shared.embeddings import (
     Embedding,
@@ -33,14 +34,21 @@ if TYPE_CHECKING:
 class AsyncEmbeddingClient(AsyncClient["EmbeddingAsyncStub"]):
     """Encoder and reranker behind gRPC."""
 
-    def __init__(self, target: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout_s: float = 10.0,
+        credentials: Credentials | None = None,
+    ) -> None:
         """Creates the client without connecting.
 
         Args:
             target: gRPC target of the service.
             timeout_s: Deadline of a call that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, EMBEDDING, EmbeddingStub, timeout_s)
+        super().__init__(target, EMBEDDING, EmbeddingStub, timeout_s, credentials)
 
     async def embed(
         self,

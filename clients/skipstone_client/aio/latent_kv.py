@@ -11,6 +11,7 @@ from skipstone_client._channel import LATENT_KV
 from skipstone_client._latent_stub import latent_kv_rpcs
 from skipstone_client._latent_writes import WriteSource, metadata_of, pinned_from_message
 from skipstone_client._paging import checked_page_size
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation_messages import duration_to_message
 from skipstone_shared.latent_messages import ref_from_message, ref_to_message
@@ -49,7 +50,12 @@ class AsyncLatentKVClient(AsyncClient["LatentKVRpcs[LatentKVAsyncStub]"]):
     """
 
     def __init__(
-        self, target: str, *, timeout_s: float = 30.0, first_byte_timeout_s: float | None = None
+        self,
+        target: str,
+        *,
+        timeout_s: float = 30.0,
+        first_byte_timeout_s: float | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Creates the client without connecting.
 
@@ -59,8 +65,9 @@ class AsyncLatentKVClient(AsyncClient["LatentKVRpcs[LatentKVAsyncStub]"]):
             first_byte_timeout_s: Deadline of the first message of a read, in seconds: a store that
                 hangs costs no more than that, while a large snapshot may take ``timeout_s``. None:
                 none of its own.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, LATENT_KV, latent_kv_rpcs, timeout_s)
+        super().__init__(target, LATENT_KV, latent_kv_rpcs, timeout_s, credentials)
         self._first_byte_timeout_s = first_byte_timeout_s
 
     @property

@@ -17,6 +17,7 @@ from skipstone_client._index_requests import (
     upsert_errors,
     upsert_request,
 )
+from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.index_entries import (
     IndexCapabilities,
@@ -46,14 +47,21 @@ if TYPE_CHECKING:
 class AsyncVectorIndexClient(AsyncClient["VectorIndexAsyncStub"]):
     """A vector index behind gRPC: the methods of ``VectorIndex`` as coroutines."""
 
-    def __init__(self, target: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout_s: float = 10.0,
+        credentials: Credentials | None = None,
+    ) -> None:
         """Creates the client without connecting.
 
         Args:
             target: gRPC target of the service.
             timeout_s: Deadline of a call that gives none of its own, in seconds.
+            credentials: Certificates and token; None: none, in plain text.
         """
-        super().__init__(target, VECTOR_INDEX, VectorIndexStub, timeout_s)
+        super().__init__(target, VECTOR_INDEX, VectorIndexStub, timeout_s, credentials)
 
     async def upsert_entries(
         self,
