@@ -1,0 +1,72 @@
+{{/* What the five services are: the same for every release. `calls` decides targets and policies. */}}
+{{- define "skipstone.facts" -}}
+orchestrator:
+  component: orchestrator
+  program: orchestrator
+  port: 50050
+  protoService: skipstone.orchestrator.v1.Orchestrator
+  calls: [embedding, vectorIndex, latentKv, denoise]
+embedding:
+  component: embedding
+  program: embedding
+  port: 50051
+  protoService: skipstone.embedding.v1.Embedding
+  calls: []
+vectorIndex:
+  component: vector-index
+  program: vector_index
+  port: 50052
+  protoService: skipstone.vector_index.v1.VectorIndex
+  calls: []
+latentKv:
+  component: latent-kv
+  program: latent_kv
+  port: 50053
+  protoService: skipstone.latent_kv.v1.LatentKV
+  calls: []
+denoise:
+  component: denoise
+  program: denoise
+  port: 50054
+  protoService: skipstone.denoise.v1.Denoise
+  calls: [latentKv]
+{{- end }}
+
+{{/* The services that a release installs, as one YAML object by key: facts, common values, own ones. */}}
+{{- define "skipstone.services" -}}
+{{- $root := . -}}
+{{- $services := dict -}}
+{{- range $key, $facts := include "skipstone.facts" . | fromYaml -}}
+{{- $own := get $root.Values $key -}}
+{{- if $own.enabled -}}
+{{- $service := mergeOverwrite (deepCopy $root.Values.common) (deepCopy $own) $facts -}}
+{{- $_ := set $service "key" $key -}}
+{{- $_ := set $service "fullname" (printf "%s-%s" (include "skipstone.fullname" $root) $facts.component) -}}
+{{- $_ := set $service "stateful" (and (hasKey $own "persistence") (dig "persistence" "enabled" false $own)) -}}
+{{- $_ := set $service "autoscaled" (dig "autoscaling" "enabled" false $own) -}}
+{{- if and $service.stateful (or (gt (int $service.replicas) 1) $service.autoscaled) -}}
+{{- fail (printf "%s keeps data of its own and has one writer: replicas must be 1, without autoscaling, or persistence.enabled false with a store outside" $key) -}}
+{{- end -}}
+{{- $_ := set $services $key $service -}}
+{{- end -}}
+{{- end -}}
+{{- if not $services -}}
+{{- fail "no service is enabled" -}}
+{{- end -}}
+{{- toYaml $services -}}
+{{- end }}
+
+{{/* gRPC target of a service, for those that call it. Input: root, key, by. */}}
+{{- define "skipstone.target" -}}
+{{- $own := get .root.Values .key -}}
+{{- $facts := get (include "skipstone.facts" .root | fromYaml) .key -}}
+{{- if and $own.enabled $own.target -}}
+{{- fail (printf "%s.target is for releases that do not install it: unset it, or %s.enabled" .key .key) -}}
+{{- else if $own.enabled -}}
+dns:///{{ include "skipstone.fullname" .root }}-{{ $facts.component }}:{{ $facts.port }}
+{{- else if $own.target -}}
+{{ $own.target }}
+{{- else if ne .by "denoise" -}}
+{{- fail (printf "%s calls %s: enable it, or set %s.target" .by .key .key) -}}
+{{- end -}}
+{{- end }}
