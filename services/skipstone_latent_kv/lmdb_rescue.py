@@ -14,23 +14,16 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import lmdb
-
 from skipstone_latent_kv.entry_table import EntryState
 from skipstone_latent_kv.lmdb_environment import LmdbEnvironment
 from skipstone_latent_kv.lmdb_rows import LmdbRows, chunk_place, event_sequence, owner_of_snapshot
 from skipstone_latent_kv.record_format import SnapshotRecord, decode_entry, decode_snapshot
+from skipstone_shared import lmdb_file
 from skipstone_shared.data_directory import DirectoryLock
-from skipstone_shared.errors import DataCorrupt, FailedPrecondition
+from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.latents import checksum
-from skipstone_shared.lmdb_file import (
-    DamagedFile,
-    replace_damaged,
-    rescue_failed,
-    tell_if_long,
-)
+from skipstone_shared.lmdb_file import DamagedFile
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
-from skipstone_shared.structured_logging import get_logger
 
 _SPARE_BYTES = 16 << 20
 
@@ -49,22 +42,17 @@ def rescue(path: Path, damage: DataCorrupt) -> None:
     file, fresh = path / "data.mdb", path / "rescued"
     lock = DirectoryLock(path)
     try:
-        tell_if_long(file, "what can be read of a large damaged file is copied")
         shutil.rmtree(fresh, ignore_errors=True)  # Left by a process that was killed in here.
-        kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size)
-        aside = replace_damaged(file, fresh / "data.mdb")
-    except (lmdb.Error, OSError) as error:
-        raise FailedPrecondition(rescue_failed(damage.message, error)) from error
+        size_bytes = file.stat().st_size
+        lmdb_file.rescue(
+            file,
+            damage.message,
+            fresh / "data.mdb",
+            lambda damaged: _copy(damaged, fresh, size_bytes),
+        )
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         lock.release()
-    get_logger().error(
-        "data file was damaged; what could be read is kept",
-        damage=damage.message,
-        entries_kept=kept,
-        entries_lost=lost,
-        damaged_file=str(aside),
-    )
 
 
 def _copy(damaged: DamagedFile, directory: Path, size_bytes: int) -> tuple[int, int]:

@@ -13,14 +13,7 @@ from pathlib import Path
 import lmdb
 
 from skipstone_shared.errors import DataCorrupt
-from skipstone_shared.lmdb_file import (
-    DamagedFile,
-    check_pages,
-    replace_damaged,
-    rescue_failed,
-    tell_if_long,
-)
-from skipstone_shared.structured_logging import get_logger
+from skipstone_shared.lmdb_file import DamagedFile, check_pages, rescue
 from skipstone_vector_index.partition_codec import decode_partition
 from skipstone_vector_index.record_codec import decode_record
 from skipstone_vector_index.vector_form import Metric
@@ -39,31 +32,20 @@ def keep_readable(file: Path, metric: Metric) -> None:
         metric: How its vectors are compared where the log cannot tell any more.
 
     Raises:
-        DataCorrupt: The disk has no room for the new file.
-        FailedPrecondition: Another version of LMDB has written the damaged one.
+        FailedPrecondition: The disk has no room for the new file, or another version of LMDB has
+            written the damaged one.
     """
     try:
         check_pages(file)
         return
     except DataCorrupt as error:
         damage = error.message
-    fresh = file.with_suffix(".rescued")
-    tell_if_long(file, "what can be read of a large damaged file is copied")
+    fresh, size_bytes = file.with_suffix(".rescued"), file.stat().st_size
     try:
-        kept, lost = _copy(DamagedFile(file), fresh, file.stat().st_size, metric)
-        aside = replace_damaged(file, fresh)
-    except (lmdb.Error, OSError) as error:
-        raise DataCorrupt(rescue_failed(damage, error)) from error
+        rescue(file, damage, fresh, lambda damaged: _copy(damaged, fresh, size_bytes, metric))
     finally:
         fresh.unlink(missing_ok=True)
         fresh.with_name(f"{fresh.name}-lock").unlink(missing_ok=True)
-    get_logger().error(
-        "data file was damaged; what could be read is kept",
-        damage=damage,
-        entries_kept=kept,
-        entries_lost=lost,
-        damaged_file=str(aside),
-    )
 
 
 def _copy(damaged: DamagedFile, fresh: Path, size_bytes: int, metric: Metric) -> tuple[int, int]:

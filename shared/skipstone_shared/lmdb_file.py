@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import mmap
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import lmdb
 from lmdb import verify
 
 from skipstone_shared.data_directory import sync_directory
@@ -54,7 +55,7 @@ def check_pages(file: Path) -> None:
     """
     if not file.is_file() or not file.stat().st_size:
         return
-    tell_if_long(file, "pages of a large file are checked")
+    _tell_if_long(file, "pages of a large file are checked")
     try:
         problems = verify.verify(str(file), subdir=False)
         with file.open("rb") as opened:
@@ -65,47 +66,6 @@ def check_pages(file: Path) -> None:
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise DataCorrupt(f"{file} is damaged: {problems[0]}{more}")
-
-
-def tell_if_long(file: Path, event: str) -> None:
-    """Logs what is done to a file that is so large that it takes minutes on a slow disk."""
-    size_bytes = file.stat().st_size
-    if size_bytes >= _TOLD_FROM_BYTES:
-        get_logger().info(event, file=str(file), size_bytes=size_bytes)
-
-
-def rescue_failed(damage: str, error: Exception) -> str:
-    """What is wrong with a damaged file that could not be copied, and what to do about it.
-
-    Args:
-        damage: What is wrong with it.
-        error: Of the disk, why it could not be copied.
-    """
-    return (
-        f"{damage}; what can be read of it cannot be saved ({error}): free space on its disk, "
-        "restore the file, or start with an empty data_dir"
-    )
-
-
-def replace_damaged(file: Path, sound: Path) -> Path:
-    """Puts a sound file in the place of a damaged one, in one step; a kill leaves either of them.
-
-    Args:
-        file: The damaged file.
-        sound: The new one, on the same disk and forced onto it.
-
-    Returns:
-        Where the damaged file is now; one that was kept there before is gone.
-
-    Raises:
-        OSError: The directory cannot be written; nothing has changed.
-    """
-    aside = file.with_name(f"{file.name}.damaged")
-    aside.unlink(missing_ok=True)
-    aside.hardlink_to(file)
-    sound.replace(file)
-    sync_directory(file.parent)
-    return aside
 
 
 class DamagedFile:
@@ -200,6 +160,53 @@ class DamagedFile:
 def _child(node: memoryview) -> int:
     low, high, top, _ = _NODE.unpack_from(node)
     return int(low | high << 16 | top << 32)
+
+
+def rescue(
+    file: Path, damage: str, fresh: Path, copy: Callable[[DamagedFile], tuple[int, int]]
+) -> None:
+    """Puts a sound file in the place of a damaged one, which is kept beside it.
+
+    A kill leaves either of them in the place. One that was kept there before is gone afterwards.
+
+    Args:
+        file: The damaged file; no process uses it.
+        damage: What is wrong with it.
+        fresh: Where the sound one is made, on the same disk.
+        copy: Copies what can be read to `fresh` and forces it onto the disk; returns how many
+            entries were kept and lost.
+
+    Raises:
+        FailedPrecondition: the disk has no room for the new file, or another version of LMDB or
+            another program has written the damaged one; it is as it was.
+    """
+    _tell_if_long(file, "what can be read of a large damaged file is copied")
+    aside = file.with_name(f"{file.name}.damaged")
+    try:
+        kept, lost = copy(DamagedFile(file))
+        aside.unlink(missing_ok=True)
+        aside.hardlink_to(file)
+        fresh.replace(file)
+        sync_directory(file.parent)
+    except (lmdb.Error, OSError) as error:
+        raise FailedPrecondition(
+            f"{damage}; what can be read of it cannot be saved ({error}): free space on its disk, "
+            "restore the file, or start with an empty data_dir"
+        ) from error
+    get_logger().error(
+        "data file was damaged; what could be read is kept",
+        damage=damage,
+        entries_kept=kept,
+        entries_lost=lost,
+        damaged_file=str(aside),
+    )
+
+
+def _tell_if_long(file: Path, event: str) -> None:
+    """Logs what is done to a file that is so large that it takes minutes on a slow disk."""
+    size_bytes = file.stat().st_size
+    if size_bytes >= _TOLD_FROM_BYTES:
+        get_logger().info(event, file=str(file), size_bytes=size_bytes)
 
 
 class _Meta(NamedTuple):
