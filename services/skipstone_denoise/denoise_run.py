@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from skipstone_client.torch_arrays import to_tensor
 from skipstone_denoise.artifacts import encode_artifact
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.pipeline_call import (
@@ -27,7 +28,6 @@ from skipstone_denoise.schedule import renoised
 from skipstone_denoise.scheduler_resume import capture_history
 from skipstone_denoise.scheduler_view import SchedulerView
 from skipstone_denoise.snapshots import SnapshotRecorder
-from skipstone_denoise.torch_arrays import to_tensor
 from skipstone_shared.denoise_runs import DenoiseEvent, DenoiseFinished, ResumeKind
 from skipstone_shared.errors import Cancelled, Internal
 from skipstone_shared.generation import BlockCacheReport, StepProgress

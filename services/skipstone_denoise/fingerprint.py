@@ -11,9 +11,9 @@ import torch
 import transformers
 import xxhash
 
+from skipstone_client.torch_arrays import dtype_of
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.schedule import Schedule, config_hash
-from skipstone_denoise.torch_arrays import dtype_of
 from skipstone_shared.generation import GenerationParams, ReferenceInput
 from skipstone_shared.latents import (
     AdapterFingerprint,

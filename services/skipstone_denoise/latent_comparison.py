@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from skipstone_client.torch_arrays import Array
 from skipstone_denoise.latent_store import LatentStores
-from skipstone_denoise.torch_arrays import Array
 from skipstone_shared.errors import DataCorrupt, FingerprintMismatch
 from skipstone_shared.latents import LATENTS_PART, LatentRef, checksum
 from skipstone_shared.tensor_messages import arrays_from_parts

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from PIL import Image
 
+from skipstone_client.torch_arrays import dtype_of
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.pipeline_call import call_arguments
 from skipstone_denoise.pipeline_probe import PLACEHOLDER_PROMPT, PipelineProbe, denoisers
-from skipstone_denoise.torch_arrays import dtype_of
 from skipstone_shared.generation import GenerationParams, ReferenceRole
 
 _REFERENCE_PARAMETERS: Mapping[ReferenceRole, str] = MappingProxyType(

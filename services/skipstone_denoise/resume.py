@@ -8,10 +8,16 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 
 import torch
 
+from skipstone_client.donor_checks import (
+    READ_REASONS,
+    DonorNeeds,
+    DonorRefused,
+    check_donor_key,
+    checked_arrays,
+)
 from skipstone_denoise.latent_store import LatentStores
 from skipstone_denoise.planning import RunPlan
 from skipstone_denoise.scheduler_resume import (
@@ -20,35 +26,13 @@ from skipstone_denoise.scheduler_resume import (
     restore_history,
     scheduler_resume,
 )
-from skipstone_denoise.torch_arrays import Array
 from skipstone_shared import errors
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind, SchedulerResume
-from skipstone_shared.latents import LATENTS_PART, LatentRef, checksum
+from skipstone_shared.latents import LATENTS_PART, LatentRef
 from skipstone_shared.request_context import current_request_id, request_scope
 from skipstone_shared.stored_entries import Snapshot
 from skipstone_shared.structured_logging import get_logger
-from skipstone_shared.tensor_messages import arrays_from_parts, is_finite
-
-_REASONS: Mapping[type[errors.SkipstoneError], str] = MappingProxyType(
-    {
-        errors.LatentNotFound: "LATENT_NOT_FOUND",
-        errors.EntryNotFound: "LATENT_NOT_FOUND",
-        errors.DataCorrupt: "LATENT_CORRUPT",
-        errors.FingerprintMismatch: "SPEC_MISMATCH",
-        errors.CompatibilityMismatch: "COMPATIBILITY_MISMATCH",
-        errors.Unavailable: "STORE_UNAVAILABLE",
-        errors.DeadlineExceeded: "STORE_TIMEOUT",
-    }
-)
-
-
-class Refused(Exception):
-    """A donor is not used; `reason` is the word of the contract."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        """Says why."""
-        super().__init__(message)
-        self.reason = reason
+from skipstone_shared.tensor_messages import Array
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +95,7 @@ class DonorReader:
         started = self._clock()
         try:
             point = self._usable(namespace, resume, plan)
-        except Refused as refusal:
+        except DonorRefused as refusal:
             point = StartPoint(refusal_reason=refusal.reason, refusal_message=str(refusal))
             get_logger().warning("donor refused", reason=refusal.reason, error=str(refusal))
         return dataclasses.replace(point, read_time_s=self._clock() - started)
@@ -122,13 +106,14 @@ class DonorReader:
 
     def _usable(self, namespace: str, resume: ResumeFrom, plan: RunPlan) -> StartPoint:
         if resume.kind not in plan.plan.resume_kinds:
-            raise Refused(
+            raise DonorRefused(
                 "SCHEDULER_UNSUPPORTED",
                 f"{plan.schedule.scheduler_class} does not allow {resume.kind.value} resumes",
             )
-        _check_key(resume.donor.compatibility_key, plan)
+        needs = _needs(plan)
+        check_donor_key(resume.donor.compatibility_key, needs)
         snapshot = self._read(namespace, resume.donor)
-        arrays = checked_arrays(snapshot, resume.donor, plan)
+        arrays = checked_arrays(snapshot, resume.donor, needs)
         history = None
         if resume.kind is ResumeKind.TRAJECTORY:
             history = checked_history(snapshot, arrays, plan)
@@ -153,46 +138,16 @@ class DonorReader:
             return future.result(timeout_s)
         except TimeoutError:
             future.cancel()
-            raise Refused(
+            raise DonorRefused(
                 "STORE_TIMEOUT", f"donor store: no answer in {timeout_s * 1000:.0f} ms"
             ) from None
         except errors.SkipstoneError as error:
-            reason = _REASONS.get(type(error), error.reason)
-            raise Refused(reason, f"donor store: {error}") from error
+            reason = READ_REASONS.get(type(error), error.reason)
+            raise DonorRefused(reason, f"donor store: {error}") from error
         except Exception as error:
             # A store that answers nonsense must not fail a generation that can do without it.
             get_logger().error("donor read failed", exc_info=error)
-            raise Refused("STORE_FAILED", f"donor store: {type(error).__name__}") from error
-
-
-def checked_arrays(snapshot: Snapshot, ref: LatentRef, plan: RunPlan) -> dict[str, Array]:
-    """The tensors of a donor, if they are what the reference names and the run needs.
-
-    Raises:
-        Refused: they are not.
-    """
-    metadata = snapshot.metadata
-    _check_key(metadata.compatibility_key, plan)
-    digest = checksum(memoryview(snapshot.data))
-    if digest != snapshot.ref.xxh3_64:
-        raise Refused("LATENT_CORRUPT", "the donor's bytes do not match their checksum")
-    overwritten = ref.xxh3_64 not in (0, digest) or metadata.step_index != ref.step_index
-    if overwritten or metadata.num_inference_steps != plan.num_inference_steps:
-        raise Refused("SPEC_MISMATCH", "the store holds another snapshot than the one named")
-    try:
-        arrays = arrays_from_parts(snapshot.data, metadata.parts)
-    except errors.DataCorrupt as error:
-        raise Refused("LATENT_CORRUPT", f"the donor's bytes: {error}") from None
-    wanted, found = plan.plan.fingerprint.latents, metadata.parts[0].spec
-    if found != wanted:
-        raise Refused(
-            "SPEC_MISMATCH",
-            f"the donor is {found.dtype.value}{list(found.shape)}, "
-            f"this run needs {wanted.dtype.value}{list(wanted.shape)}",
-        )
-    if not all(is_finite(array) for array in arrays.values()):
-        raise Refused("NOT_FINITE", "the donor has NaN or infinite values")
-    return arrays
+            raise DonorRefused("STORE_FAILED", f"donor store: {type(error).__name__}") from error
 
 
 def checked_history(
@@ -201,29 +156,27 @@ def checked_history(
     """The solver history of a donor; None for schedulers that need none.
 
     Raises:
-        Refused: the scheduler needs one, and the donor's is missing or unusable.
+        DonorRefused: the scheduler needs one, and the donor's is missing or unusable.
     """
     if scheduler_resume(plan.scheduler) is not SchedulerResume.WITH_HISTORY:
         return None
     parts = {name: array for name, array in arrays.items() if name.startswith(PART_PREFIX)}
     if not snapshot.metadata.scheduler_state_json or not parts:
         name = plan.schedule.scheduler_class
-        raise Refused("SOLVER_HISTORY_MISSING", f"{name} needs the donor's solver history")
+        raise DonorRefused("SOLVER_HISTORY_MISSING", f"{name} needs the donor's solver history")
     shape = arrays[LATENTS_PART].shape
     if any(array.shape not in ((), shape) for array in parts.values()):
-        raise Refused("SPEC_MISMATCH", "the donor's solver history has another shape")
+        raise DonorRefused("SPEC_MISMATCH", "the donor's solver history has another shape")
     history = SolverHistory(parts, snapshot.metadata.scheduler_state_json)
     try:
         # On a copy: a history that cannot be restored must show before the run begins.
         restore_history(copy.deepcopy(plan.scheduler), history, torch.device("cpu"))
     except errors.DataCorrupt as error:
-        raise Refused("LATENT_CORRUPT", f"the donor's solver history: {error}") from None
+        raise DonorRefused("LATENT_CORRUPT", f"the donor's solver history: {error}") from None
     return history
 
 
-def _check_key(key: str, plan: RunPlan) -> None:
-    if key and key != plan.plan.compatibility_key:
-        raise Refused(
-            "COMPATIBILITY_MISMATCH",
-            f"the donor has compatibility key {key}, this run {plan.plan.compatibility_key}",
-        )
+def _needs(plan: RunPlan) -> DonorNeeds:
+    return DonorNeeds(
+        plan.plan.compatibility_key, plan.num_inference_steps, plan.plan.fingerprint.latents
+    )

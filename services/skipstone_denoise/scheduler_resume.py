@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from skipstone_denoise.torch_arrays import Array, to_array, to_tensor
+from skipstone_client.torch_arrays import Array, to_array, to_tensor
 from skipstone_shared.denoise_runs import SchedulerResume
 from skipstone_shared.errors import DataCorrupt
 

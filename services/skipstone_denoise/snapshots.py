@@ -8,14 +8,14 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from types import MappingProxyType
 
 import torch
 
+from skipstone_client.donor_checks import WRITE_REASONS
+from skipstone_client.torch_arrays import to_array
 from skipstone_denoise.latent_store import LatentStores
 from skipstone_denoise.planning import RunPlan
 from skipstone_denoise.scheduler_resume import SolverHistory
-from skipstone_denoise.torch_arrays import Array, to_array
 from skipstone_shared import errors
 from skipstone_shared.denoise_runs import (
     SchedulerResume,
@@ -26,11 +26,7 @@ from skipstone_shared.denoise_runs import (
 from skipstone_shared.latents import LATENTS_PART, LatentRef, SnapshotMetadata, checksum
 from skipstone_shared.request_context import current_request_id, request_scope
 from skipstone_shared.structured_logging import get_logger
-from skipstone_shared.tensor_messages import array_bytes, array_spec, is_finite, parts_of
-
-_REASONS: Mapping[type[errors.SkipstoneError], str] = MappingProxyType(
-    {errors.Unavailable: "STORE_UNAVAILABLE", errors.DeadlineExceeded: "STORE_TIMEOUT"}
-)
+from skipstone_shared.tensor_messages import Array, array_bytes, array_spec, is_finite, parts_of
 
 
 class SnapshotWriter:
@@ -224,7 +220,7 @@ class SnapshotRecorder:
         try:
             return future.result()
         except errors.SkipstoneError as error:
-            self._fail(step_index, _REASONS.get(type(error), error.reason), str(error))
+            self._fail(step_index, WRITE_REASONS.get(type(error), error.reason), str(error))
         except Exception as error:  # noqa: BLE001 - no store may fail a finished generation
             get_logger().error("snapshot write failed", exc_info=error)
             self._fail(step_index, "STORE_FAILED", type(error).__name__)

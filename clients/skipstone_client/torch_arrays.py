@@ -1,4 +1,7 @@
-"""torch tensors <-> numpy arrays, bfloat16 included, without changing a bit."""
+"""torch tensors <-> numpy arrays, bfloat16 included, without changing a bit.
+
+Imported only where tensors are: the client installs and runs without torch.
+"""
 
 from __future__ import annotations
 
