@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client.registry import Collector
 
 from skipstone_shared.config import ServiceSettings
+from skipstone_shared.grpc_access import async_access_interceptors
 from skipstone_shared.grpc_health_port import start_async_health_server
 from skipstone_shared.grpc_interceptors import AsyncRpcInterceptor
 from skipstone_shared.grpc_listening import bind
@@ -126,7 +127,10 @@ class AsyncServer:
         self._health_address = ""
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
-            interceptors=[AsyncRpcInterceptor(self._metrics, self._tracer)],
+            interceptors=[
+                AsyncRpcInterceptor(self._metrics, self._tracer),
+                *async_access_interceptors(settings),
+            ],
             options=channel_options(settings),
         )
         mounted.register(self._server)

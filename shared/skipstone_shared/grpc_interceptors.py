@@ -118,14 +118,14 @@ class RpcInterceptor(grpc.ServerInterceptor):
         if handler is None:
             return None
         if method.startswith(_HEALTH_PREFIX):
-            return _rewrap(handler, lambda behavior: _on_pool(behavior, self._health_pool))
+            return rewrap(handler, lambda behavior: _on_pool(behavior, self._health_pool))
         if method.startswith(_ADMIN_PREFIX):
             return handler
         wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
         pool = self._pools.get(method)
         if pool is None:
-            return _rewrap(handler, lambda behavior: wrap(method, behavior))
-        return _rewrap(handler, lambda behavior: _on_pool(wrap(method, behavior), pool))
+            return rewrap(handler, lambda behavior: wrap(method, behavior))
+        return rewrap(handler, lambda behavior: _on_pool(wrap(method, behavior), pool))
 
     def _wrap_unary(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         def call(request: Any, context: Any) -> Any:
@@ -178,8 +178,8 @@ class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith(_ADMIN_PREFIX):
             return handler
         if not handler.response_streaming:
-            return _rewrap(handler, lambda behavior: self._wrap_call(method, behavior))
-        return _rewrap(handler, lambda behavior: self._wrap_stream(method, behavior))
+            return rewrap(handler, lambda behavior: self._wrap_call(method, behavior))
+        return rewrap(handler, lambda behavior: self._wrap_stream(method, behavior))
 
     def _wrap_call(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         async def call(request: Any, context: Any) -> Any:
@@ -279,7 +279,7 @@ def _on_pool(behavior: Callable[..., Any], pool: ThreadPoolExecutor) -> Callable
     return call
 
 
-def _rewrap(handler: Handler, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Handler:
+def rewrap(handler: Handler, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Handler:
     """Returns the same kind of handler around a wrapped behaviour."""
     make, behavior = {
         (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),

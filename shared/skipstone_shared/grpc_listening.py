@@ -6,9 +6,11 @@ import ipaddress
 import socket
 from typing import Any
 
+from skipstone_shared.access import read_callers
 from skipstone_shared.config import ServiceSettings
 from skipstone_shared.grpc_tls import server_credentials
 from skipstone_shared.structured_logging import get_logger
+from skipstone_shared.tls_files import read_tls
 
 
 def bind(server: Any, settings: ServiceSettings) -> str:
@@ -58,6 +60,19 @@ def check_address(settings: ServiceSettings) -> None:
     """
     _, wanted = _listen_address(settings.host, settings.port)
     _check_free(settings.host, settings.port, f"listen on {wanted}")
+
+
+def check_files(settings: ServiceSettings) -> None:
+    """Reads the files that decide who is let in.
+
+    Raises:
+        InvalidArgument: One cannot be used; `field` is the name of the setting.
+    """
+    files = settings.tls_files()
+    if files is not None:
+        read_tls(files)
+    if settings.access_file is not None:
+        read_callers(settings.access_file)
 
 
 def is_loopback(host: str) -> bool:

@@ -27,9 +27,10 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client.registry import Collector
 
 from skipstone_shared.config import ServiceSettings
+from skipstone_shared.grpc_access import access_interceptors
 from skipstone_shared.grpc_health_port import start_health_server
 from skipstone_shared.grpc_interceptors import RpcInterceptor
-from skipstone_shared.grpc_listening import bind, check_address
+from skipstone_shared.grpc_listening import bind, check_address, check_files
 from skipstone_shared.grpc_metrics import RpcMetrics
 from skipstone_shared.structured_logging import configure_logging, get_logger
 from skipstone_shared.tracing import open_tracer
@@ -82,6 +83,7 @@ def serve(settings: ServiceSettings, build: Callable[[], Mounted]) -> int:
     try:
         # Before a build that may load a model for minutes.
         check_address(settings)
+        check_files(settings)
         server = SyncServer(settings, build())
         address = server.start()
     except KeyboardInterrupt:
@@ -147,7 +149,8 @@ class SyncServer:
         self._server = grpc.server(
             self._workers,
             interceptors=[
-                RpcInterceptor(self._metrics, self._health_pool, mounted.pools, self._tracer)
+                RpcInterceptor(self._metrics, self._health_pool, mounted.pools, self._tracer),
+                *access_interceptors(settings),
             ],
             options=channel_options(settings),
         )
