@@ -1,0 +1,100 @@
+"""The chart renders, its values are checked, and its objects are what Kubernetes knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helm.values_schema import SCHEMA, SETTINGS, set_by_the_chart, whole_schema
+from helm_python.chart import lint
+from helm_python.errors import HelmError
+from tests.unit.deploy.rendered import CHART, RELEASES, of_kind, release, render, workloads
+
+SHAPES = ("defaults", "everything", "stores outside", "as little as possible")
+"""Releases that have every field between them; a schema takes a tenth of a second per object."""
+
+LOWEST = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["kubeVersion"]
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_release_passes_lint(name: str) -> None:
+    report = lint(CHART, dict(RELEASES[name]), strict=True)
+    told = [message for message in report["messages"] if message["severity"] > 1]
+    assert (told, report["errors"], report["total_charts_linted"]) == ([], [], 1)
+
+
+@pytest.mark.parametrize("version", ["lowest", "highest"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_object_is_valid_in_the_lowest_and_the_highest_version(
+    name: str, version: str
+) -> None:
+    lowest = LOWEST.removeprefix(">=").removesuffix(".0-0")
+    wanted = lowest if version == "lowest" else kubernetes_validate.latest_version()
+    manifests = release(name)
+    assert manifests
+    for manifest in manifests:
+        if manifest["kind"] != "PodMonitor":  # of the Prometheus operator
+            kubernetes_validate.validate(manifest, wanted, strict=True)
+
+
+def test_an_older_version_is_refused_for_a_reason() -> None:
+    """preStop.sleep is on by default from 1.30, and unknown before 1.29."""
+    (deployment, *_) = of_kind(release("defaults"), "Deployment")
+    with pytest.raises(kubernetes_validate.ValidationError, match="sleep"):
+        kubernetes_validate.validate(deployment, "1.28", strict=True)
+
+
+def test_the_schema_is_up_to_date() -> None:
+    """`make chart` writes it anew after a change of settings."""
+    assert yaml.safe_load(SCHEMA.read_text(encoding="utf-8")) == whole_schema(), "run `make chart`"
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_every_setting_can_be_set_or_is_set_by_the_chart(key: str) -> None:
+    schema = whole_schema()["$defs"][f"{key}Settings"]["properties"].keys()
+    own = set_by_the_chart(key)
+    assert not own & schema
+    secrets = {
+        name
+        for name, field in SETTINGS[key].model_fields.items()
+        if "Secret" in str(field.annotation)
+    }
+    assert own | schema | secrets == SETTINGS[key].model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"latentKv": {"settings": {"quota_byte": 1}}}, "quota_byte"),
+        ({"latentKv": {"settings": {"quota_bytes": -1}}}, "quota_bytes"),
+        ({"latentKv": {"settings": {"port": 50053}}}, "port"),
+        ({"denoise": {"settings": {"dtype": "int8"}}}, "dtype"),
+        ({"latentkv": {}}, "latentkv"),
+        ({"common": {"drainSecond": 1}}, "drainSecond"),
+        ({"common": {"settings": {"quota_bytes": 1}}}, "quota_bytes"),
+        ({"embedding": {"target": "somewhere"}}, "target"),
+        ({"tls": {"enabled": True}}, "secretName"),
+        ({"metrics": {"port": 99_999}}, "port"),
+        ({"latentKv": {"replicas": 2}}, "replicas must be 1"),
+        ({"vectorIndex": {"autoscaling": {"enabled": True}}}, "replicas must be 1"),
+        ({"embedding": {"enabled": False}}, "embedding.target"),
+        ({"embedding": {"target": "dns:///other:50051"}}, "embedding.target"),
+        ({key: {"enabled": False} for key in SETTINGS}, "no service"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_name(values: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(HelmError, match=told):
+        render(values)
+
+
+def test_whatever_is_refused_as_the_charts_own_is_set_by_it() -> None:
+    """Else there would be settings that nobody can reach."""
+    found = workloads(release("everything"))
+    assert len(found) == len(SETTINGS)
+    for workload in found:
+        prefix = f"SKIPSTONE_{workload.settings_class.service_name}_".upper()
+        given = {variable.removeprefix(prefix).lower() for variable in workload.own_environment}
+        assert set_by_the_chart(workload.key) <= given
