@@ -101,14 +101,14 @@ class AgedLeastBenefit:
             half_life: Uses of the store, 1 and up. Short ones come close to LRU, long ones to
                 LCBFU.
         """
-        self._half_life = half_life
+        self.half_life = half_life
 
     def rank(self, entry: UsedEntry) -> Rank:
         """See ``EvictionPolicy``."""
         benefit = _benefit(entry)
         if not benefit:
             return -math.inf, entry.last_use
-        return math.log2(benefit) + entry.last_use / self._half_life, entry.last_use
+        return math.log2(benefit) + entry.last_use / self.half_life, entry.last_use
 
 
 def policy_named(name: PolicyName, half_life: int = DEFAULT_HALF_LIFE) -> EvictionPolicy:

@@ -52,7 +52,7 @@ def encode(data: memoryview, parts: Sequence[TensorPart], codec: CodecName) -> b
     return b"".join(encoded)
 
 
-def decode(data: bytes, parts: Sequence[TensorPart]) -> bytes:
+def decode(data: bytes | memoryview, parts: Sequence[TensorPart]) -> bytes:
     """The bytes of a snapshot that ``encode`` wrote, in the dtypes of its parts."""
     view = memoryview(data)
     decoded: list[bytes | memoryview] = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.servers.redis_server import shared_cluster, shared_redis, shared_valkey
 
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_latent_kv.eviction import Quotas
@@ -17,6 +19,8 @@ from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
+from skipstone_latent_kv.redis_connection import RedisAddress
+from skipstone_latent_kv.redis_store import RedisStore
 from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.grpc_server import in_process_server
@@ -119,6 +123,36 @@ def open_tiered_remote(path: Path, stack: ExitStack, clock: Clock, options: Opti
     return Opened(MemoryTier(client, 1 << 20), inner.sweep)
 
 
+def open_redis_at(
+    address: RedisAddress, stack: ExitStack, clock: Clock, options: Options, **more: Any
+) -> Opened:
+    store = RedisStore(
+        address,
+        prefix=f"test-{uuid.uuid4().hex}",
+        quotas=options.quotas,
+        policy=options.policy,
+        ttl_s=options.ttl_s,
+        max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
+        event_history=options.event_history,
+        clock=clock,
+        **more,
+    )
+    stack.callback(store.close)
+    return Opened(store, store.sweep)
+
+
+def open_redis(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    return open_redis_at(shared_redis().address, stack, clock, options)
+
+
+def open_redis_cluster(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    return open_redis_at(shared_cluster().address, stack, clock, options)
+
+
+def open_valkey(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    return open_redis_at(shared_valkey().address, stack, clock, options)
+
+
 IMPLEMENTATIONS: list[Open] = [
     open_memory,
     open_lmdb,
@@ -127,6 +161,9 @@ IMPLEMENTATIONS: list[Open] = [
     open_client,
     open_tiered,
     open_tiered_remote,
+    open_redis,
+    open_redis_cluster,
+    open_valkey,
 ]
 
 

@@ -853,7 +853,7 @@ class TestThreads:
 class TestTheStoreItself:
     def test_capabilities_name_the_engine_and_limits(self, store: LatentStore) -> None:
         capabilities = store.get_capabilities()
-        assert capabilities.engine in ("memory", "lmdb")
+        assert capabilities.engine in ("memory", "lmdb", "redis", "redis-cluster")
         assert capabilities.max_chunk_bytes == MAX_CHUNK_BYTES
         assert 0 < capabilities.min_lease_s < capabilities.max_lease_s
 

@@ -1,0 +1,147 @@
+"""Connects to the Redis of the settings: one server, or a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import parse_url
+from redis.exceptions import AuthenticationError, RedisError
+from redis.retry import Retry
+
+from skipstone_latent_kv.redis_errors import redis_trouble
+from skipstone_latent_kv.redis_servers import Client, ClusterServers, RedisServers, SingleServer
+from skipstone_shared.errors import FailedPrecondition, Unavailable
+
+ClusterMode = Literal["auto", "yes", "no"]
+
+_READ_BYTES = 1 << 18
+"""Bytes per read from a socket; the library's 64 KiB need four times the system calls."""
+
+# The library is typed for callers that await; see ``redis_servers.Client``.
+_node: Any = ClusterNode
+_parse: Any = parse_url
+
+
+@dataclasses.dataclass(frozen=True)
+class RedisAddress:
+    """Where Redis is.
+
+    Attributes:
+        urls: ``redis://`` or ``rediss://``; several are the first nodes of one cluster.
+        password: Of all servers; empty for none.
+        cluster: Whether it is a cluster; ``auto`` asks it.
+        timeout_s: Seconds to connect, and seconds that a server may be silent.
+    """
+
+    urls: Sequence[str]
+    password: str = dataclasses.field(default="", repr=False)
+    cluster: ClusterMode = "auto"
+    timeout_s: float = 2.0
+
+
+def connect(address: RedisAddress) -> RedisServers:
+    """Connects.
+
+    Args:
+        address: Where Redis is.
+
+    Raises:
+        FailedPrecondition: the address, user or password is wrong; the message says what to do.
+        Unavailable: no server answers.
+    """
+    places = [_place(url) for url in address.urls]
+    options = _options(address)
+    with redis_trouble():
+        client = _first_that_answers(address.urls, places, options)
+        in_cluster = address.cluster == "yes"
+        if address.cluster == "auto":
+            in_cluster = bool(client.info("cluster").get("cluster_enabled"))
+        if in_cluster:
+            client.close()
+            return ClusterServers(_open_cluster(places, options))
+    if len(places) > 1:
+        client.close()
+        raise FailedPrecondition(
+            f"redis_urls names {len(places)} servers that are not a cluster: name one, or start "
+            "them with cluster-enabled yes"
+        )
+    return SingleServer(client)
+
+
+def _first_that_answers(
+    urls: Sequence[str], places: Sequence[dict[str, Any]], options: dict[str, Any]
+) -> Client:
+    problem: RedisError | None = None
+    for place in places:
+        client: Client = redis.Redis(**place, **options, retry=Retry(NoBackoff(), 0))
+        try:
+            client.ping()
+        except AuthenticationError:
+            raise
+        except RedisError as error:
+            client.close()
+            problem = error
+            continue
+        return client
+    names = ", ".join(_without_user(url) for url in urls)
+    raise Unavailable(f"no Redis answers at {names} ({problem}): start it, or set redis_urls")
+
+
+def _open_cluster(places: Sequence[dict[str, Any]], options: dict[str, Any]) -> RedisCluster:
+    if any(place.get("db") for place in places):
+        raise FailedPrecondition("redis_urls names a database, but a Redis Cluster has only 0")
+    more = {key: value for key, value in places[0].items() if key not in ("host", "port", "db")}
+    return RedisCluster(
+        startup_nodes=[
+            _node(place.get("host", "localhost"), place.get("port", 6379)) for place in places
+        ],
+        # While a part of the slots has no master, the others serve on.
+        require_full_coverage=False,
+        retry=Retry(NoBackoff(), 0),
+        **options,
+        **more,
+    )
+
+
+def _options(address: RedisAddress) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "socket_connect_timeout": address.timeout_s,
+        "socket_timeout": address.timeout_s,
+        "socket_keepalive": True,
+        "socket_read_size": _READ_BYTES,
+        # The older protocol: with the newer one the library asks servers for notices on every
+        # connection that are of no use here.
+        "protocol": 2,
+        "client_name": "skipstone-latent-kv",
+    }
+    if address.password:
+        options["password"] = address.password
+    return options
+
+
+def _place(url: str) -> dict[str, Any]:
+    try:
+        place = dict(_parse(url))
+    except ValueError as error:
+        raise FailedPrecondition(
+            f"redis_urls: {_without_user(url)} is no URL of Redis: {error}"
+        ) from None
+    # A URL is printed with the settings, a password must not be.
+    if place.pop("password", None):
+        raise FailedPrecondition(
+            f"redis_urls holds a password for {_without_user(url)}: set redis_password instead"
+        )
+    # A class of the library, which a client takes from elsewhere.
+    if place.pop("connection_class", None) is redis.SSLConnection:
+        place["ssl"] = True
+    return place
+
+
+def _without_user(url: str) -> str:
+    scheme, slashes, rest = url.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else "a value"

@@ -1,0 +1,286 @@
+-- What can be asked of the catalog. Last part of every call; see redis_catalog.py.
+--
+-- Each operation takes its arguments as text and returns a list; Redis runs a whole call before it
+-- looks at the next, so a call is a transaction.
+
+-- Rows that one call looks at: Redis serves nobody else meanwhile.
+local MOST_ROWS = 500
+
+-- Removes entries whose lease or time to live is over; returns how many were looked at.
+local function remove_over(set, latest, most)
+  local names = call('ZRANGEBYSCORE', BASE .. set, '-inf', latest, 'LIMIT', 0, most)
+  local removed = 0
+  for _, name in ipairs(names) do
+    local row = load(split(name))
+    local kind = row and ended(row)
+    if kind then
+      remove(row, kind)
+      removed = removed + 1
+    elseif not row then
+      call('ZREM', BASE .. set, name)
+    end
+  end
+  return removed, #names == most
+end
+
+local operations = {}
+
+-- Notes the name of a value that is about to be written, until a time when it must be in use.
+function operations.begin(name, seconds)
+  call('ZADD', BASE .. 'pending', NOW + tonumber(seconds), name)
+  return {}
+end
+
+-- Makes a value the snapshot of a step. 'late': its name is no longer noted; 'full': no room.
+function operations.put(namespace, id, step, value, bytes, checksum, lease_s, quota, total, high, low)
+  local fresh = { namespace = namespace, id = id, created = NOW, reads = 0, pinned = false,
+    skip_steps = 0, bytes = 0, steps = {} }
+  if call('ZREM', BASE .. 'pending', name_of(fresh) .. ' ' .. value) == 0 then
+    return { 'late' }
+  end
+  -- Ended leases first: they make room without an eviction.
+  remove_over('leases', NOW, MOST_ROWS)
+  local row = live(namespace, id) or fresh
+  local before = row.steps[step]
+  local growth = tonumber(bytes) - (before and before[2] or 0)
+  local victims, full, used =
+    make_room(row, growth, tonumber(quota), tonumber(total), tonumber(high), tonumber(low))
+  if not victims then
+    discard(row, value)
+    return { 'full', full, string.format('%.0f', used) }
+  end
+  for _, victim in ipairs(victims) do
+    remove(victim, 'capacity')
+  end
+  if row == fresh then
+    call('ZADD', BASE .. 'ids:' .. namespace, 0, id)
+    call('SADD', BASE .. 'namespaces', namespace)
+  else
+    unlink(row)
+  end
+  if before then
+    discard(row, before[1])
+  end
+  if row == fresh or row.lease then
+    row.lease = NOW + tonumber(lease_s)
+  end
+  row.accessed = row.accessed or NOW
+  row.bytes = row.bytes + growth
+  row.skip_steps = math.max(row.skip_steps, tonumber(step))
+  row.steps[step] = { value, tonumber(bytes), checksum }
+  count_use(row)
+  add_totals(namespace, growth, before and 0 or 1, 0)
+  save(row)
+  link(row)
+  return { 'ok' }
+end
+
+-- Counts a read of a snapshot and tells its value; a reference to other bytes is no use of it.
+function operations.use(namespace, id, step, checksum)
+  local row = find(namespace, id)
+  local snapshot = row and row.steps[step]
+  if not snapshot then
+    return {}
+  end
+  if checksum == '' or checksum == snapshot[3] then
+    leave_order(row)
+    row.accessed = NOW
+    row.reads = row.reads + 1
+    count_use(row)
+    save(row)
+    enter_order(row)
+  end
+  return { snapshot[1], string.format('%.0f', snapshot[2]), snapshot[3] }
+end
+
+function operations.get(namespace, id)
+  local row = find(namespace, id)
+  return row and told(row) or {}
+end
+
+function operations.commit(namespace, id)
+  local row = find(namespace, id)
+  if row and row.lease then
+    unlink(row)
+    row.lease = nil
+    add_totals(namespace, 0, 0, 1)
+    save(row)
+    link(row)
+  end
+  return row and told(row) or {}
+end
+
+-- When the lease ends; an empty text for a committed entry.
+function operations.renew(namespace, id, lease_s)
+  local row = find(namespace, id)
+  if not row then
+    return {}
+  end
+  if not row.lease then
+    return { '' }
+  end
+  row.lease = NOW + tonumber(lease_s)
+  save(row)
+  link(row)
+  return { string.format('%.6f', row.lease) }
+end
+
+function operations.pin(namespace, pinned, ...)
+  local found = {}
+  for i, id in ipairs({ ... }) do
+    local row = live(namespace, id)
+    found[i] = row and 1 or 0
+    if row and row.pinned ~= (pinned == '1') then
+      unlink(row)
+      row.pinned = pinned == '1'
+      save(row)
+      link(row)
+    end
+  end
+  return found
+end
+
+function operations.delete(namespace, ...)
+  local found = {}
+  for i, id in ipairs({ ... }) do
+    local row = live(namespace, id)
+    found[i] = row and 1 or 0
+    if row then
+      remove(row, 'deleted')
+    end
+  end
+  return found
+end
+
+-- Ids after one, at most so many, and whether more may follow.
+local function ids_after(namespace, after, most)
+  local from = after == '' and '-' or '(' .. after
+  local ids = call('ZRANGEBYLEX', BASE .. 'ids:' .. namespace, from, '+', 'LIMIT', 0, most)
+  return ids, #ids == most
+end
+
+-- Removes entries after an id: how many, and the last one looked at where more follow.
+function operations.clear(namespace, after)
+  local ids, more = ids_after(namespace, after, MOST_ROWS)
+  local count = 0
+  for _, id in ipairs(ids) do
+    local row = live(namespace, id)
+    if row then
+      remove(row, 'deleted')
+      count = count + 1
+    end
+  end
+  return { count, more and ids[#ids] or '' }
+end
+
+-- Entries after an id. First the id to go on after, empty when none follow.
+function operations.list(namespace, after, size, uncommitted)
+  local ids, more = ids_after(namespace, after, MOST_ROWS)
+  local answer = { '' }
+  for i, id in ipairs(ids) do
+    local row = find(namespace, id)
+    if row and (not row.lease or uncommitted == '1') then
+      if #answer > tonumber(size) then
+        answer[1] = ids[i - 1]
+        return answer
+      end
+      answer[#answer + 1] = told(row)
+    end
+  end
+  answer[1] = more and ids[#ids] or ''
+  return answer
+end
+
+function operations.stats(namespace)
+  local totals = call('HMGET', BASE .. 'totals:' .. namespace, 'committed', 'snapshots', 'bytes')
+  local leases = call('ZCOUNT', BASE .. 'leases:' .. namespace, '(' .. string.format('%.6f', NOW), '+inf')
+  local all = call('HMGET', META, 'bytes', 'evicted')
+  return { totals[1] or '0', leases, totals[2] or '0', totals[3] or '0', all[1] or '0', all[2] or '0' }
+end
+
+-- Removes what ended and names garbage that was left lying; how many entries, whether more wait.
+function operations.sweep()
+  local leases, more_leases = remove_over('leases', NOW, MOST_ROWS)
+  local expired, more_expired = 0, false
+  if TTL > 0 then
+    expired, more_expired = remove_over('created', NOW - TTL, MOST_ROWS)
+  end
+  local late = call('ZRANGEBYSCORE', BASE .. 'pending', '-inf', NOW, 'LIMIT', 0, MOST_ROWS)
+  for _, name in ipairs(late) do
+    call('ZREM', BASE .. 'pending', name)
+    call('SADD', BASE .. 'trash', name)
+  end
+  garbage = call('SRANDMEMBER', BASE .. 'trash', MOST_ROWS)
+  return { leases + expired, (more_leases or more_expired) and 1 or 0 }
+end
+
+-- The named garbage has been deleted.
+function operations.forget(...)
+  for _, name in ipairs({ ... }) do
+    call('SREM', BASE .. 'trash', name)
+  end
+  return {}
+end
+
+-- Removes an entry whose value is lost or damaged, unless the step has another value by now.
+function operations.lost(namespace, id, step, value)
+  local row = load(namespace, id)
+  local snapshot = row and row.steps[step]
+  if not snapshot or snapshot[1] ~= value then
+    return { 0 }
+  end
+  remove(row, 'corrupt')
+  return { 1 }
+end
+
+-- Which of these values nothing refers to.
+function operations.unknown(...)
+  local strangers = {}
+  for _, name in ipairs({ ... }) do
+    local space = string.find(name, ' ', 1, true)
+    local row = load(split(string.sub(name, 1, space - 1)))
+    local used = call('ZSCORE', BASE .. 'pending', name)
+      or call('SISMEMBER', BASE .. 'trash', name) == 1
+    for _, snapshot in pairs(row and row.steps or {}) do
+      used = used or snapshot[1] == string.sub(name, space + 1)
+    end
+    if not used then
+      strangers[#strangers + 1] = name
+    end
+  end
+  return strangers
+end
+
+-- Events after a number: the number of the last event of all, then number, kind and entry of each.
+function operations.events(after, most)
+  local answer = { call('HGET', META, 'sequence') or '0' }
+  for _, event in ipairs(call('XRANGE', BASE .. 'events', '(' .. after .. '-0', '+', 'COUNT', most)) do
+    answer[#answer + 1] = { event[1], event[2][2], event[2][4], event[2][6] }
+  end
+  return answer
+end
+
+-- Agrees on format and policy: the format, and the policy that was in force.
+function operations.setup(format, policy, half_life)
+  call('HSETNX', META, 'format', format)
+  local before = call('HMGET', META, 'format', 'policy', 'half_life')
+  call('HSET', META, 'policy', policy, 'half_life', half_life)
+  return { before[1], before[2] or policy, before[3] or half_life }
+end
+
+-- Gives entries the place that the policy in force says.
+function operations.reorder(...)
+  for _, name in ipairs({ ... }) do
+    local row = load(split(name))
+    if row then
+      enter_order(row)
+    end
+  end
+  return {}
+end
+
+local arguments = {}
+for i = 7, #ARGV do
+  arguments[i - 6] = ARGV[i]
+end
+return { operations[ARGV[1]](unpack(arguments)), garbage }

@@ -1,0 +1,377 @@
+"""Snapshots in Redis, Valkey or a Redis Cluster, shared by any number of processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from skipstone_latent_kv import incoming
+from skipstone_latent_kv.entry_table import EntryKey
+from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
+from skipstone_latent_kv.latent_codec import CodecName, decode, encode
+from skipstone_latent_kv.record_format import EncodedValue, SnapshotRecord
+from skipstone_latent_kv.redis_catalog import CatalogRow, RedisCatalog, StoredValue
+from skipstone_latent_kv.redis_checks import check_servers
+from skipstone_latent_kv.redis_connection import RedisAddress, connect
+from skipstone_latent_kv.redis_scrub import RedisScrub
+from skipstone_latent_kv.redis_values import RedisValues, ValueLost, ValueName
+from skipstone_latent_kv.redis_watch import RedisWatch
+from skipstone_latent_kv.references import check_matches, reference
+from skipstone_shared.errors import (
+    EntryNotFound,
+    LatentNotFound,
+    ResourceExhausted,
+    SkipstoneError,
+    Unavailable,
+)
+from skipstone_shared.latents import (
+    LatentRef,
+    SnapshotMetadata,
+    checked_entry_id,
+    checked_namespace,
+    checksum,
+)
+from skipstone_shared.stored_entries import (
+    Snapshot,
+    StoreCapabilities,
+    StoredEntry,
+    StoredEntryPage,
+    StoredSnapshot,
+    StoreStats,
+)
+from skipstone_shared.structured_logging import get_logger
+
+_MOST_LOOKS = 20
+"""Times that a read looks again because what it found had been replaced meanwhile."""
+
+
+_Loaded = tuple[SnapshotRecord, memoryview | bytes]
+"""A head, and the bytes where they were wanted."""
+
+_Heads = dict[ValueName, SnapshotRecord | None]
+"""What values are; None for one that is not there."""
+
+
+class _Found(NamedTuple):
+    """What is stored at a step."""
+
+    head: StoredSnapshot
+    data: memoryview | bytes
+
+
+class RedisStore:
+    """A ``LatentStore`` whose whole state is in Redis.
+
+    A write puts its bytes under a name that nobody knows, then makes them the snapshot in one call
+    of the catalog, which also evicts; what was replaced or evicted is deleted last. Whoever dies in
+    between leaves bytes that the next ``sweep`` of any process deletes.
+    """
+
+    def __init__(
+        self,
+        address: RedisAddress,
+        prefix: str = "skipstone",
+        quotas: Quotas = Quotas(),  # noqa: B008 - frozen
+        policy: EvictionPolicy = LeastRecentlyUsed(),  # noqa: B008 - stateless
+        ttl_s: float = 0.0,
+        max_snapshot_bytes: int = 256 << 20,
+        event_history: int = 10_000,
+        codec: CodecName = "lossless",
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Connects, and warns of settings of Redis that do not go with a store.
+
+        Args:
+            address: Where Redis is.
+            prefix: Beginning of all keys; stores with other prefixes know nothing of this one.
+            quotas: Byte bounds.
+            policy: Which entries go first; it holds for all processes that share the store.
+            ttl_s: Time to live of committed entries in seconds; 0 for none.
+            max_snapshot_bytes: Largest snapshot.
+            event_history: Eviction events kept.
+            codec: How new snapshots are written; what is there is read however it was written.
+            clock: Seconds since the epoch; None for the clock of Redis, one for all processes.
+
+        Raises:
+            FailedPrecondition: Redis cannot be used; the message says why.
+            Unavailable: it does not answer.
+        """
+        self._servers = connect(address)
+        try:
+            durability = check_servers(self._servers, quotas)
+            self._values = RedisValues(self._servers, prefix)
+            self._catalog = RedisCatalog(
+                self._servers,
+                prefix,
+                quotas=quotas,
+                policy=policy,
+                ttl_s=ttl_s,
+                event_history=event_history,
+                clock=clock,
+                discard=self._discard,
+            )
+        except BaseException:
+            self._servers.close()
+            raise
+        self._scrub = RedisScrub(self._servers, self._catalog, self._values, prefix)
+        self._quotas = quotas
+        self._codec: CodecName = codec
+        self._closed = threading.Event()
+        self._logger = get_logger(store="redis")
+        self._capabilities = StoreCapabilities(
+            engine=self._servers.engine,
+            max_snapshot_bytes=quotas.largest_snapshot(max_snapshot_bytes),
+            durability=durability,
+        )
+
+    def write_latent(
+        self,
+        namespace: str,
+        metadata: SnapshotMetadata,
+        data: Iterable[bytes | memoryview],
+        *,
+        size_bytes: int,
+        xxh3_64: int,
+        lease_s: float | None = None,
+    ) -> LatentRef:
+        """See ``LatentStore``."""
+        key = checked_namespace(namespace), metadata.entry_id
+        self._check_open()
+        self._quotas.check_fits(size_bytes)
+        lease_s = incoming.check_header(metadata, size_bytes, lease_s, self._capabilities)
+        received = incoming.receive(metadata, data, size_bytes, xxh3_64)
+        value, encoded = received, None
+        if self._codec != "lossless":
+            narrow = encode(received, metadata.parts, self._codec)
+            value, encoded = memoryview(narrow), EncodedValue(len(narrow), checksum(narrow))
+            # Of what readers get, since the reference that is returned names that.
+            xxh3_64 = checksum(decode(narrow, metadata.parts))
+        name = self._catalog.begin(key)
+        record = SnapshotRecord(metadata, xxh3_64, int(name.value_id, 16), encoded)
+        try:
+            self._values.write(name, record, value)
+        except ResourceExhausted:
+            self._discard([name])  # At once, since Redis is full; else the next sweep does it.
+            raise
+        self._catalog.put(metadata.step_index, StoredValue(name, len(value), xxh3_64), lease_s)
+        return reference(key[0], metadata, xxh3_64)
+
+    def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
+        """See ``LatentStore``."""
+        found = self._find(namespace, ref, self._load)
+        return Snapshot(found.head.ref, found.head.metadata, found.data)
+
+    def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
+        """See ``LatentStore``."""
+        return self._find(namespace, ref, self._load_head).head
+
+    def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
+        """See ``LatentStore``."""
+        key = checked_namespace(namespace), checked_entry_id(entry_id)
+        self._check_open()
+        for _ in range(_MOST_LOOKS):
+            before = self._catalog.get(key)
+            # Read before, since from its commit on any other write may evict the entry.
+            heads = self._heads([before]) if before else {}
+            row = self._catalog.commit(key)
+            if row is None:
+                raise _no_entry(key)
+            if entry := _stored_entry(row, heads):
+                return entry
+            self._drop_lost([row], heads)
+        raise _too_busy(key)
+
+    def renew_lease(self, namespace: str, entry_id: str, lease_s: float) -> float | None:
+        """See ``LatentStore``."""
+        key = checked_namespace(namespace), checked_entry_id(entry_id)
+        self._check_open()
+        found, end = self._catalog.renew(key, incoming.check_lease(lease_s, self._capabilities))
+        if not found:
+            raise _no_entry(key)
+        return end
+
+    def get_entry(self, namespace: str, entry_id: str) -> StoredEntry:
+        """See ``LatentStore``."""
+        key = checked_namespace(namespace), checked_entry_id(entry_id)
+        self._check_open()
+        for _ in range(_MOST_LOOKS):
+            row = self._catalog.get(key)
+            if row is None:
+                raise _no_entry(key)
+            heads = self._heads([row])
+            if entry := _stored_entry(row, heads):
+                return entry
+            self._drop_lost([row], heads)
+        raise _too_busy(key)
+
+    def list_entries(
+        self,
+        namespace: str,
+        page_size: int = 100,
+        page_token: str = "",
+        include_uncommitted: bool = False,
+    ) -> StoredEntryPage:
+        """See ``LatentStore``."""
+        namespace = checked_namespace(namespace)
+        incoming.check_page(page_size, page_token)
+        self._check_open()
+        rows, more = self._catalog.page(namespace, page_token, page_size, include_uncommitted)
+        heads = self._heads(rows)
+        page: list[StoredEntry] = []
+        for row in rows:
+            entry = _stored_entry(row, heads)
+            if entry is None:
+                self._drop_lost([row], heads)
+                entry = self._if_there(row.state.key)
+            if entry is not None and (entry.committed or include_uncommitted):
+                page.append(entry)
+        return StoredEntryPage(tuple(page), more)
+
+    def pin_entries(self, namespace: str, entry_ids: Sequence[str], pinned: bool) -> list[bool]:
+        """See ``LatentStore``."""
+        namespace = checked_namespace(namespace)
+        incoming.check_batch(entry_ids, self._capabilities)
+        self._check_open()
+        return self._catalog.pin(namespace, entry_ids, pinned)
+
+    def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
+        """See ``LatentStore``."""
+        namespace = checked_namespace(namespace)
+        incoming.check_batch(entry_ids, self._capabilities)
+        self._check_open()
+        return self._catalog.delete(namespace, entry_ids)
+
+    def delete_namespace(self, namespace: str) -> int:
+        """See ``LatentStore``; some hundred at a time, since Redis does nothing else then."""
+        namespace = checked_namespace(namespace)
+        self._check_open()
+        return self._catalog.clear(namespace)
+
+    def get_stats(self, namespace: str) -> StoreStats:
+        """See ``LatentStore``; bytes on disk are those of all values, wherever Redis has them."""
+        namespace = checked_namespace(namespace)
+        self._check_open()
+        return self._catalog.stats(namespace)
+
+    def get_capabilities(self) -> StoreCapabilities:
+        """See ``LatentStore``."""
+        self._check_open()
+        return self._capabilities
+
+    def watch_evictions(self, namespace: str, after_sequence: int = 0) -> RedisWatch:
+        """See ``LatentStore``; removals by all processes that share the store."""
+        self._check_open()
+        namespace = checked_namespace(namespace) if namespace else ""
+        return RedisWatch(self._catalog, namespace, after_sequence, self._closed)
+
+    def sweep(self) -> int:
+        """Removes what ended, deletes what was left behind, looks for what Redis has dropped.
+
+        Returns:
+            How many entries had ended.
+        """
+        self._check_open()
+        ended = self._catalog.sweep()
+        self._scrub.step()
+        return ended
+
+    def close(self) -> None:
+        """See ``LatentStore``."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._servers.close()
+
+    def _find(
+        self, namespace: str, ref: LatentRef, load: Callable[[StoredValue], _Loaded]
+    ) -> _Found:
+        """A snapshot, with what ``load`` makes of its value; counts as a read."""
+        key = incoming.check_ref(namespace, ref), ref.entry_id
+        self._check_open()
+        for _ in range(_MOST_LOOKS):
+            value = self._catalog.use(key, ref.step_index, ref.xxh3_64)
+            if value is None:
+                break
+            try:
+                record, data = load(value)
+            except ValueLost as error:
+                if self._drop(ref.step_index, value, error):
+                    break
+                continue  # It was replaced or evicted while it was read.
+            stored = reference(key[0], record.metadata, record.xxh3_64)
+            check_matches(ref, stored)
+            return _Found(StoredSnapshot(stored, record.metadata), data)
+        else:
+            raise _too_busy(key)
+        raise LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
+
+    def _load(self, value: StoredValue) -> _Loaded:
+        record, data = self._values.read(value.name, value.size_bytes)
+        return record, data if record.encoded is None else decode(data, record.metadata.parts)
+
+    def _load_head(self, value: StoredValue) -> _Loaded:
+        (record,) = self._values.heads([value.name])
+        if record is None:
+            raise ValueLost(f"value {value.name} is not in Redis")
+        return record, b""
+
+    def _heads(self, rows: Iterable[CatalogRow]) -> _Heads:
+        names = [value.name for row in rows for value in row.values.values()]
+        return dict(zip(names, self._values.heads(names), strict=True))
+
+    def _if_there(self, key: EntryKey) -> StoredEntry | None:
+        try:
+            return self.get_entry(*key)
+        except EntryNotFound:
+            return None
+
+    def _drop_lost(self, rows: Iterable[CatalogRow], heads: _Heads) -> None:
+        """Removes entries whose values are lost, but not those that have others by now."""
+        for row in rows:
+            for step_index, value in row.values.items():
+                if value.name in heads and heads[value.name] is None:
+                    self._drop(step_index, value, ValueLost(f"value {value.name} is not in Redis"))
+
+    def _drop(self, step_index: int, value: StoredValue, error: ValueLost) -> bool:
+        removed = self._catalog.lost(step_index, value.name)
+        if removed:
+            self._logger.error(
+                "corrupt entry",
+                namespace=value.name.namespace,
+                entry_id=value.name.entry_id,
+                error=error.message,
+            )
+        return removed
+
+    def _discard(self, names: Sequence[ValueName]) -> None:
+        """Deletes values that nothing refers to; what cannot be deleted now, a sweep will."""
+        try:
+            self._values.delete(names)
+            self._catalog.forget(names)
+        except SkipstoneError as error:
+            self._logger.warning("values not deleted yet", count=len(names), error=error.message)
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise Unavailable("the store is closed")
+
+
+def _stored_entry(row: CatalogRow, heads: _Heads) -> StoredEntry | None:
+    """The entry as stores answer it; None when a head of it is not there."""
+    snapshots = []
+    for value in row.values.values():
+        record = heads.get(value.name)
+        if record is None:
+            return None
+        ref = reference(row.state.namespace, record.metadata, record.xxh3_64)
+        snapshots.append(StoredSnapshot(ref, record.metadata))
+    return row.state.stored_entry(snapshots)
+
+
+def _no_entry(key: EntryKey) -> EntryNotFound:
+    return EntryNotFound(f"no entry {key[1]!r} in namespace {key[0]!r}")
+
+
+def _too_busy(key: EntryKey) -> Unavailable:
+    return Unavailable(f"entry {key[1]!r} was replaced again and again while it was read")
