@@ -82,9 +82,9 @@ RELEASES: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     **{f"{component} alone": alone(key) for key, component in COMPONENTS.items()},
     "everything": EVERYTHING,
-    "stores outside": {
-        "vectorIndex": {"replicas": 3, "persistence": {"enabled": False}},
-        "latentKv": {"persistence": {"enabled": False}, "autoscaling": {"enabled": True}},
+    "nothing kept": {
+        "vectorIndex": {"persistence": {"enabled": False}},
+        "latentKv": {"persistence": {"enabled": False}, "settings": {"store": "memory"}},
     },
     "as little as possible": {
         "common": {

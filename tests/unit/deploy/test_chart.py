@@ -13,7 +13,7 @@ from helm_python.chart import lint
 from helm_python.errors import HelmError
 from tests.unit.deploy.rendered import CHART, RELEASES, of_kind, release, render, workloads
 
-SHAPES = ("defaults", "everything", "stores outside", "as little as possible")
+SHAPES = ("defaults", "everything", "nothing kept", "as little as possible")
 """Releases that have every field between them; a schema takes a tenth of a second per object."""
 
 LOWEST = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["kubeVersion"]

@@ -175,7 +175,11 @@ spec:
         medium: Memory
         sizeLimit: {{ $service.sharedMemorySize }}
     {{- end }}
-    {{- if and $service.stateful $service.persistence.existingClaim }}
+    {{- if and $service.stateful (not $service.persistence.enabled) }}
+    - name: data
+      emptyDir:
+        sizeLimit: {{ $service.persistence.size }}
+    {{- else if and $service.stateful $service.persistence.existingClaim }}
     - name: data
       persistentVolumeClaim:
         claimName: {{ $service.persistence.existingClaim }}

@@ -1,4 +1,7 @@
-{{/* What the five services are: the same for every release. `calls` decides targets and policies. */}}
+{{/*
+What the five services are: the same for every release. `calls` decides targets and policies. Who has
+`ownEngines`, the default first, keeps data in its pod while `engineSetting` names one of them.
+*/}}
 {{- define "skipstone.facts" -}}
 orchestrator:
   component: orchestrator
@@ -18,12 +21,16 @@ vectorIndex:
   port: 50052
   protoService: skipstone.vector_index.v1.VectorIndex
   calls: []
+  engineSetting: engine
+  ownEngines: [hnswlib]
 latentKv:
   component: latent-kv
   program: latent_kv
   port: 50053
   protoService: skipstone.latent_kv.v1.LatentKV
   calls: []
+  engineSetting: store
+  ownEngines: [lmdb, memory]
 denoise:
   component: denoise
   program: denoise
@@ -42,10 +49,11 @@ denoise:
 {{- $service := mergeOverwrite (deepCopy $root.Values.common) (deepCopy $own) $facts -}}
 {{- $_ := set $service "key" $key -}}
 {{- $_ := set $service "fullname" (printf "%s-%s" (include "skipstone.fullname" $root) $facts.component) -}}
-{{- $_ := set $service "stateful" (and (hasKey $own "persistence") (dig "persistence" "enabled" false $own)) -}}
+{{- $engine := get $service.settings ($facts.engineSetting | default "") | default (first ($facts.ownEngines | default (list ""))) -}}
+{{- $_ := set $service "stateful" (has $engine ($facts.ownEngines | default list)) -}}
 {{- $_ := set $service "autoscaled" (dig "autoscaling" "enabled" false $own) -}}
 {{- if and $service.stateful (or (gt (int $service.replicas) 1) $service.autoscaled) -}}
-{{- fail (printf "%s keeps data of its own and has one writer: replicas must be 1, without autoscaling, or persistence.enabled false with a store outside" $key) -}}
+{{- fail (printf "%s keeps its data itself (%s: %s), which only one process may: replicas must be 1, without autoscaling" $key $facts.engineSetting $engine) -}}
 {{- end -}}
 {{- $_ := set $services $key $service -}}
 {{- end -}}
