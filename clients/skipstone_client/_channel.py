@@ -99,7 +99,8 @@ def channel_options(target: str, service: Service) -> list[tuple[str, Any]]:
     """The options of a channel, the same for sync and async. Message limits stay at gRPC's 4 MiB.
 
     Args:
-        target: gRPC target. ``dns:///name:port`` spreads calls over all addresses of the name.
+        target: gRPC target. ``dns:///name:port`` spreads calls over all addresses of the name,
+            ``ipv4:a:1,b:1`` over those that it lists.
         service: The service behind it.
     """
     return [
@@ -142,7 +143,7 @@ def _service_config(target: str, service: Service) -> dict[str, Any]:
             }
         ]
     }
-    if target.startswith("dns:"):
+    if target.startswith(("dns:", "ipv4:", "ipv6:")):
         config["loadBalancingConfig"] = [{"round_robin": {}}]
     return config
 

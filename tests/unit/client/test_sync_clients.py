@@ -201,6 +201,8 @@ def test_a_client_made_before_a_fork_works_in_the_child_and_a_used_one_says_why_
 
 def test_only_dns_targets_spread_calls_over_all_addresses():
     assert "round_robin" in dict(channel_options("dns:///kv:1", LATENT_KV))["grpc.service_config"]
+    listed = channel_options("ipv4:127.0.0.1:1,127.0.0.1:2", LATENT_KV)
+    assert "round_robin" in dict(listed)["grpc.service_config"]
     assert "round_robin" not in dict(channel_options("kv:1", LATENT_KV))["grpc.service_config"]
 
 
