@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -18,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skipstone_client._channel import ORCHESTRATOR
+from skipstone_client.json_values import plain
 from skipstone_shared.errors import InvalidArgument, SkipstoneError, Unavailable
 from skipstone_shared.ports import default_target
 
@@ -70,27 +68,6 @@ def print_json(value: Any) -> None:
     # In one call, so that the lines of several threads stay whole.
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
     sys.stdout.flush()
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it.
-
-    Dataclasses become objects, enums their values, bytes their size, numbers that are not finite
-    null.
-    """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, bytes):
-        return {"size_bytes": len(value)}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def print_facts(console: Console, rows: Mapping[str, str | Text]) -> None:

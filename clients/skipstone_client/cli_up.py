@@ -18,11 +18,11 @@ from skipstone_client.cli_output import (
     EXIT_INTERRUPTED,
     JsonOption,
     fail,
-    plain,
     print_json,
     seconds_text,
     stdout,
 )
+from skipstone_client.json_values import plain
 from skipstone_client.local_cluster import (
     ClusterError,
     ClusterEvent,

@@ -15,7 +15,8 @@ from rich.table import Table
 from skipstone_client.block_cache_sweep.choice import Choice
 from skipstone_client.block_cache_sweep.measure import Measured, Refused
 from skipstone_client.block_cache_sweep.settings import Kind
-from skipstone_client.cli_output import plain, seconds_text, table_of
+from skipstone_client.cli_output import seconds_text, table_of
+from skipstone_client.json_values import plain
 
 _SUFFIXES = {"image/png": "png", "image/gif": "gif"}
 
