@@ -45,6 +45,11 @@ class EngineMetrics(Collector):
         yield GaugeMetricFamily(
             "skipstone_denoise_queued_requests", "Runs that wait.", stats.queued_count
         )
+        yield GaugeMetricFamily(
+            "skipstone_denoise_max_running_requests",
+            "Most runs at the same time.",
+            self._engine.get_capabilities().max_concurrent_requests,
+        )
 
 
 def _block_cache_metrics(stats: DenoiseStats) -> Iterable[Metric]:

@@ -6,6 +6,7 @@ import sys
 
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.loading import load_encoder, load_reranker
+from skipstone_embedding.metrics import EncoderMetrics
 from skipstone_embedding.server import mount
 from skipstone_shared.config import load_settings
 from skipstone_shared.grpc_server import Mounted, serve
@@ -18,8 +19,14 @@ def build(settings: EmbeddingSettings) -> Mounted:
         FailedPrecondition: A model or the device cannot be used.
     """
     reranker = load_reranker(settings)
-    encoder = load_encoder(settings)
-    return mount(encoder, reranker, on_stop=[encoder.close])
+    metrics = EncoderMetrics()
+    encoder = load_encoder(settings, metrics)
+    return mount(
+        encoder,
+        reranker,
+        on_stop=[encoder.close],
+        collectors=metrics.collectors(lambda: encoder.queue_size),
+    )
 
 
 def main() -> int:

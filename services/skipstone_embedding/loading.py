@@ -5,6 +5,7 @@ from __future__ import annotations
 from skipstone_embedding.batching import BatchingEncoder
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.encoder import Encoder
+from skipstone_embedding.metrics import EncoderMetrics
 from skipstone_embedding.model_files import (
     BUNDLED_GATE,
     MINILM,
@@ -19,8 +20,14 @@ from skipstone_shared.embeddings import EmbeddingInput
 _WARM_UP = "a stone that skips over the water"
 
 
-def load_encoder(settings: EmbeddingSettings) -> BatchingEncoder:
+def load_encoder(
+    settings: EmbeddingSettings, metrics: EncoderMetrics | None = None
+) -> BatchingEncoder:
     """Loads the model of the settings, with batching around it.
+
+    Args:
+        settings: Of the service.
+        metrics: Counts the batches.
 
     Raises:
         FailedPrecondition: The model or the device cannot be used.
@@ -29,7 +36,7 @@ def load_encoder(settings: EmbeddingSettings) -> BatchingEncoder:
     # The first call pays for allocations and lazy imports: here, not within a request's deadline.
     model.encode([EmbeddingInput(text=_WARM_UP)])
     return BatchingEncoder(
-        model,
+        model if metrics is None else metrics.measured(model),
         max_batch_size=settings.max_batch_size,
         max_wait_s=settings.max_wait_ms / 1000,
         max_queue_size=settings.max_queue_size,

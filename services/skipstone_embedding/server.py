@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import grpc
+from prometheus_client.registry import Collector
 
 from skipstone.embedding.v1 import embedding_pb2 as pb
 from skipstone.embedding.v1 import embedding_pb2_grpc
@@ -28,6 +29,7 @@ def mount(
     encoder: Encoder,
     reranker: Reranker | None = None,
     on_stop: Sequence[Callable[[], None]] = (),
+    collectors: Sequence[Collector] = (),
 ) -> Mounted:
     """Returns what the server needs to serve an encoder and, if there is one, a reranker."""
     servicer = EmbeddingServicer(encoder, reranker)
@@ -37,6 +39,7 @@ def mount(
         ),
         service_names=[SERVICE_NAME],
         on_stop=on_stop,
+        collectors=collectors,
     )
 
 

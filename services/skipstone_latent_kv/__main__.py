@@ -16,6 +16,7 @@ from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.store import LatentStore
+from skipstone_latent_kv.store_metrics import StoreMetrics
 from skipstone_latent_kv.stream_budget import StreamBudget, StreamLimits
 from skipstone_latent_kv.sweeper import Sweeper
 from skipstone_shared.config import load_settings
@@ -33,7 +34,7 @@ def build(settings: LatentKVSettings) -> Mounted:
     """Opens the configured store and puts a server's parts around it."""
     store = open_store(settings)
     sweeper = Sweeper(store, settings.sweep_interval_s)
-    collectors: list[Collector] = []
+    collectors: list[Collector] = [StoreMetrics(store, settings.quota_bytes)]
     served: LatentStore = store
     if settings.memory_tier_bytes:
         tier = MemoryTier(store, settings.memory_tier_bytes)

@@ -243,6 +243,11 @@ class EntryTable:
             found = self._namespaces.get(namespace)
             return found.size_bytes if found else 0
 
+    def entry_count(self) -> int:
+        """Entries of all namespaces, uncommitted ones too."""
+        with self._lock:
+            return sum(len(namespace.states) for namespace in self._namespaces.values())
+
     def take_victim(self, namespace: str | None, keep: EntryKey) -> EntryState | None:
         """Takes the evictable entry that goes first out of its queue; not ``keep``.
 

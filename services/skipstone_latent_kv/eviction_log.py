@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from skipstone_shared.errors import InvalidArgument
@@ -27,6 +27,8 @@ class EvictionLog:
         self.capacity = capacity
         self._events: deque[EvictionEvent] = deque(events, maxlen=capacity)
         self._last_sequence = self._events[-1].sequence if self._events else 0
+        self.published: Counter[EvictionKind] = Counter()
+        """Removals since this object was made, by why."""
         self._changed = threading.Condition()
         self._closed = False
 
@@ -52,6 +54,7 @@ class EvictionLog:
             for event in events:
                 self._events.append(event)
                 self._last_sequence = event.sequence
+                self.published[event.kind] += 1
             self._changed.notify_all()
 
     def watch(self, namespace: str, after_sequence: int) -> LogWatch:

@@ -18,6 +18,7 @@ from skipstone_latent_kv.lmdb_entries import LmdbEntries, no_entry
 from skipstone_latent_kv.lmdb_environment import Transaction
 from skipstone_latent_kv.record_format import EncodedValue, SnapshotRecord
 from skipstone_latent_kv.references import check_matches, reference
+from skipstone_latent_kv.store_metrics import StoreTotals
 from skipstone_shared.errors import (
     DataCorrupt,
     LatentNotFound,
@@ -277,6 +278,16 @@ class LmdbStore:
             quota_bytes=self._quotas.namespace_bytes,
             disk_bytes=self._entries.disk_bytes(),
             evicted_count=self._entries.evicted_count,
+        )
+
+    def totals(self) -> StoreTotals:
+        """What the store holds, all namespaces together."""
+        entries = self._entries
+        return StoreTotals(
+            entries.table.entry_count(),
+            entries.table.size_bytes(),
+            entries.disk_bytes(),
+            dict(entries.log.published),
         )
 
     def get_capabilities(self) -> StoreCapabilities:

@@ -15,6 +15,7 @@ from skipstone_latent_kv.eviction import Quotas, make_room
 from skipstone_latent_kv.eviction_log import EvictionLog, LogWatch
 from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.references import check_matches, reference
+from skipstone_latent_kv.store_metrics import StoreTotals
 from skipstone_shared.errors import EntryNotFound, LatentNotFound, Unavailable
 from skipstone_shared.latents import (
     LatentRef,
@@ -205,6 +206,11 @@ class MemoryStore:
                 quota_bytes=self._quotas.namespace_bytes,
                 evicted_count=self._evicted,
             )
+
+    def totals(self) -> StoreTotals:
+        """What the store holds, all namespaces together; nothing is on disk."""
+        table = self._table
+        return StoreTotals(table.entry_count(), table.size_bytes(), 0, dict(self._log.published))
 
     def get_capabilities(self) -> StoreCapabilities:
         """See ``LatentStore``."""

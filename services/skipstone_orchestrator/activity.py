@@ -16,6 +16,11 @@ class Activity:
         self._busy = asyncio.Event()
 
     @property
+    def running(self) -> int:
+        """Requests under way."""
+        return self._running
+
+    @property
     def is_busy(self) -> bool:
         """Whether a request is under way."""
         return self._running > 0

@@ -21,6 +21,7 @@ from skipstone_shared.orchestration import (
     Provenance,
     ServiceState,
 )
+from skipstone_shared.tracing import current_trace_id
 
 _STAGE_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
 
@@ -60,9 +61,14 @@ class ServedCounts:
             buckets=_STAGE_BUCKETS_S,
             registry=None,
         )
+        self._joined_total = Counter(
+            "skipstone_joined_requests",
+            "Finished generations that got the result of an equal one beside them.",
+            registry=None,
+        )
 
     def count_request(self, provenance: Provenance) -> None:
-        """Counts a finished generation."""
+        """Counts a finished generation; a traced one is the exemplar of its buckets."""
         self._tiers[provenance.tier] += 1
         self._executed += provenance.executed_steps
         self._skipped += provenance.skip_steps
@@ -72,8 +78,11 @@ class ServedCounts:
         self._requests_total.labels(provenance.tier.value, provenance.reason).inc()
         self._steps_total.labels("executed").inc(provenance.executed_steps)
         self._steps_total.labels("skipped").inc(provenance.skip_steps)
+        self._joined_total.inc(bool(provenance.joined_request_id))
+        trace_id = current_trace_id()
+        exemplar = {"trace_id": trace_id} if trace_id else None
         for stage, seconds in provenance.stage_times_s.items():
-            self._stage_seconds.labels(stage).observe(seconds)
+            self._stage_seconds.labels(stage).observe(seconds, exemplar)
 
     def _count_block_cache(self, report: BlockCacheReport) -> None:
         before = self._block_cache or BlockCacheCounts()
@@ -125,6 +134,7 @@ class ServedCounts:
             self._fallbacks_total,
             self._saves_total,
             self._stage_seconds,
+            self._joined_total,
         ]
 
 

@@ -31,6 +31,7 @@ from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.saver import EntryWriter, Saver, SaveSettings
 from skipstone_orchestrator.served_counts import BreakerCollector, ServedCounts
 from skipstone_orchestrator.upkeep import Upkeep
+from skipstone_orchestrator.waiting_gauges import waiting_gauges
 
 
 class Probed(Protocol):
@@ -133,6 +134,12 @@ class Orchestrator:
         return [
             *self._counts.collectors(),
             breakers,
+            *waiting_gauges(
+                requests=lambda: self._activity.running,
+                saves=lambda: self.saver.waiting_saves,
+                audits=lambda: self._audits.report().queued_audits,
+                quarantined=lambda: self._drift.quarantined_count,
+            ),
             *self._audits.counts.collectors(),
             *self._upkeep.collectors(),
         ]

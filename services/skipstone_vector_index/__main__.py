@@ -11,6 +11,7 @@ from skipstone_vector_index.config import VectorIndexSettings
 from skipstone_vector_index.graph_files import open_graph_files
 from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
+from skipstone_vector_index.metrics import IndexMetrics
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
 from skipstone_vector_index.vector_form import Metric
@@ -42,9 +43,8 @@ def build(settings: VectorIndexSettings) -> Mounted:
     )
     graphs = settings.data_dir / "graphs"
     files = open_graph_files(graphs, log.log_id(), keep=settings.save_graphs)
-    return mount(
-        HnswIndex(log, options, graph_files=files, half=settings.vector_dtype == "float16")
-    )
+    index = HnswIndex(log, options, graph_files=files, half=settings.vector_dtype == "float16")
+    return mount(index, [IndexMetrics(index)])
 
 
 def main() -> int:

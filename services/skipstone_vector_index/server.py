@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import grpc
 from google.rpc import status_pb2
+from prometheus_client.registry import Collector
 
 from skipstone.vector_index.v1 import vector_index_pb2 as pb
 from skipstone.vector_index.v1 import vector_index_pb2_grpc
@@ -42,7 +43,7 @@ _FRAME_BYTES = 19
 """Of a hit in an answer, beside its packed entry: at most."""
 
 
-def mount(index: ServedIndex) -> Mounted:
+def mount(index: ServedIndex, collectors: Sequence[Collector] = ()) -> Mounted:
     """Returns what the server needs to serve an index; the index is closed with the server."""
     servicer = VectorIndexServicer(index)
     return Mounted(
@@ -51,6 +52,7 @@ def mount(index: ServedIndex) -> Mounted:
         ),
         service_names=[SERVICE_NAME],
         on_stop=[index.close],
+        collectors=collectors,
     )
 
 

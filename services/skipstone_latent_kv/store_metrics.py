@@ -1,0 +1,75 @@
+"""Prometheus metrics of what a store holds, read from the store's own totals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from skipstone_shared.stored_entries import EvictionKind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreTotals:
+    """What a store holds, all namespaces together.
+
+    Attributes:
+        entry_count: Entries, uncommitted ones too.
+        size_bytes: Of all snapshots.
+        disk_bytes: Of the store on disk; 0 in memory.
+        removals: Entries removed since the start, by why.
+    """
+
+    entry_count: int
+    size_bytes: int
+    disk_bytes: int
+    removals: Mapping[EvictionKind, int]
+
+
+class TotalledStore(Protocol):
+    """A store that knows its totals."""
+
+    def totals(self) -> StoreTotals:
+        """Them, at once; from any thread."""
+        ...
+
+
+class StoreMetrics(Collector):
+    """Tells the totals of a store when it is scraped."""
+
+    def __init__(self, store: TotalledStore, quota_bytes: int) -> None:
+        """Reads from `store`; `quota_bytes` is the bound of all snapshots together, 0 for none."""
+        self._store = store
+        self._quota_bytes = quota_bytes
+
+    def describe(self) -> Iterable[Metric]:
+        """Names without values, so that registering asks the store nothing."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """The totals."""
+        totals = self._store.totals()
+        yield GaugeMetricFamily(
+            "skipstone_latent_kv_entries", "Entries, uncommitted ones too.", totals.entry_count
+        )
+        yield GaugeMetricFamily(
+            "skipstone_latent_kv_stored_bytes", "Bytes of all snapshots.", totals.size_bytes
+        )
+        yield GaugeMetricFamily(
+            "skipstone_latent_kv_quota_bytes",
+            "Most bytes of all snapshots; 0 for no bound.",
+            self._quota_bytes,
+        )
+        yield GaugeMetricFamily(
+            "skipstone_latent_kv_disk_bytes", "Bytes on disk; 0 in memory.", totals.disk_bytes
+        )
+        removals = CounterMetricFamily(
+            "skipstone_latent_kv_removals", "Entries removed, by why.", None, ["kind"]
+        )
+        for kind in EvictionKind:
+            if kind is not EvictionKind.GAP:
+                removals.add_metric([kind.value], totals.removals.get(kind, 0))
+        yield removals
