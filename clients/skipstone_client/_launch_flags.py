@@ -78,6 +78,8 @@ class LaunchFlags:
         for name in DEPENDENCIES[service]:
             if self._free_ports or not self._is_set(service, f"{name}_target"):
                 flags += [f"--{name.replace('_', '-')}-target", targets[name]]
+        if self._speaks_tls(service) and not self._is_set(service, "health_port"):
+            flags += ["--health-port", "0"]  # where the cluster asks whether it serves
         if service == "denoise" and self._model is not None:
             flags += ["--model", self._model]
         return [*flags, *self._flags.get(service, ())]
@@ -88,6 +90,10 @@ class LaunchFlags:
         if self._is_set(service, "data_dir"):
             return []
         return ["--data-dir", str(DEFAULT_DATA_DIR / service)]
+
+    def _speaks_tls(self, service: str) -> bool:
+        given = any(f.startswith("--tls-cert-file") for f in self._flags.get(service, ()))
+        return given or self._is_set(service, "tls_cert_file")
 
     def _is_set(self, service: str, field: str) -> bool:
         table = self._file.get(service, {})

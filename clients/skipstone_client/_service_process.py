@@ -50,6 +50,7 @@ class ServiceProcess:
         """
         self.service = service
         self.address: str | None = None
+        self.health_address: str | None = None
         self.exit_code: int | None = None
         self._on_line = on_line
         self._on_change = on_change
@@ -111,6 +112,8 @@ class ServiceProcess:
                 self._last_words = text
             self._on_line(LogLine(self.service, text, fields))
             if fields is not None and fields.get("event") == "serving":
+                health = fields.get("health_address")
+                self.health_address = None if health is None else str(health)
                 self.address = str(fields.get("address"))
                 self._on_change(self)
         self.exit_code = self._process.wait()

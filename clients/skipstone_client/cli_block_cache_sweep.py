@@ -32,6 +32,7 @@ from skipstone_client.block_cache_sweep.tables import (
     write_json,
 )
 from skipstone_client.cli_block_cache import block_cache_config
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
     EXIT_BAD_INPUT,
@@ -132,7 +133,10 @@ def sweep(
         num_frames=num_frames,
     )
     shares = SHARES_OF_FEWER_STEPS if fewer else ()
-    with errors_in_one_line(), OrchestratorClient(target, generate_timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, generate_timeout_s=timeout, credentials=credentials()) as client,
+    ):
         model = Path(client.get_capabilities().model_id).name
         runs = Sweep(client, params, seeds, namespace)
         outcomes: list[Measured | Refused] = []

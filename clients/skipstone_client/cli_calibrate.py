@@ -25,6 +25,7 @@ from skipstone_client.calibrate.records import Records
 from skipstone_client.calibrate.report import bounds, draw, markdown, seed_word
 from skipstone_client.calibrate.scoring import Scorer, fitted, measurement
 from skipstone_client.calibrate.session import Session, Wanted
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     EXIT_BAD_INPUT,
     JsonOption,
@@ -132,7 +133,8 @@ def calibrate(
         seed=seed,
         budget_s=budget_minutes * 60,
     )
-    with errors_in_one_line(), EmbeddingClient(embedding) as embedder:
+    me = credentials()
+    with errors_in_one_line(), EmbeddingClient(embedding, credentials=me) as embedder:
         records = Records(out / RECORDS_FILE)
         scorer = Scorer(embedder)
         sample = read_pairs(prompts, seed, scorer.embed)
@@ -140,9 +142,9 @@ def calibrate(
             setup = records.read()
         else:
             _make_folder(out)
-            with DenoiseClient(denoise, run_timeout_s=timeout) as executor:
+            with DenoiseClient(denoise, run_timeout_s=timeout, credentials=me) as executor:
                 store = latent_kv or executor.get_capabilities().latent_kv_target
-                with LatentKVClient(store) as latents:
+                with LatentKVClient(store, credentials=me) as latents:
                     session = Session(executor, latents, wanted, judge)
                     setup = session.run(records, scorer.above(sample, min_score), quiet=as_json)
         found, scored = fitted(

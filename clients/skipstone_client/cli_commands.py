@@ -15,8 +15,19 @@ from skipstone_client import (
     cli_generate,
     cli_kv,
     cli_stats,
+    cli_token,
     cli_up,
 )
+from skipstone_client.cli_credentials import (
+    CaFileOption,
+    CertFileOption,
+    KeyFileOption,
+    ServerNameOption,
+    TokenFileOption,
+    keep_credentials,
+)
+from skipstone_client.cli_output import errors_in_one_line
+from skipstone_shared.credentials import Credentials
 
 
 def build_app() -> typer.Typer:
@@ -45,6 +56,9 @@ def build_app() -> typer.Typer:
     kv.command("export")(cli_kv.export)
     kv.command("import")(cli_kv.import_)
     app.add_typer(kv, name="kv")
+    token = typer.Typer(no_args_is_help=True, help="Make tokens that let callers in.")
+    token.command("create")(cli_token.create)
+    app.add_typer(token, name="token")
     blockcache = typer.Typer(no_args_is_help=True, help="Choose settings of block caching.")
     blockcache.command("sweep")(cli_block_cache_sweep.sweep)
     app.add_typer(blockcache, name="blockcache")
@@ -62,5 +76,20 @@ def _main(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
+    token_file: TokenFileOption = None,
+    tls_ca_file: CaFileOption = None,
+    tls_cert_file: CertFileOption = None,
+    tls_key_file: KeyFileOption = None,
+    tls_server_name: ServerNameOption = "",
 ) -> None:
-    """Typer wants a callback to hang options of the program itself on."""
+    """Keeps who the caller is; every command makes its clients with it."""
+    with errors_in_one_line():
+        keep_credentials(
+            Credentials(
+                tls_ca_file=tls_ca_file,
+                tls_cert_file=tls_cert_file,
+                tls_key_file=tls_key_file,
+                tls_server_name=tls_server_name,
+                token_file=token_file,
+            )
+        )

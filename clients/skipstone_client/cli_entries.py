@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
     JsonOption,
@@ -37,7 +38,10 @@ def list_entries(
     as_json: JsonOption = False,
 ) -> None:
     """Lists entries that can be reused, oldest first."""
-    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, timeout_s=timeout, credentials=credentials()) as client,
+    ):
         entries, more = _fetch(client, namespace, limit)
     if as_json:
         print_json({"entries": entries, "has_more": more})
@@ -59,7 +63,10 @@ def show_entry(
     as_json: JsonOption = False,
 ) -> None:
     """Shows one entry and its snapshots."""
-    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, timeout_s=timeout, credentials=credentials()) as client,
+    ):
         entry = client.get_entry(entry_id, namespace)
     if as_json:
         print_json(entry)
@@ -88,7 +95,10 @@ def delete_entries(
     as_json: JsonOption = False,
 ) -> None:
     """Deletes entries with their latents. One that is not there is no error."""
-    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, timeout_s=timeout, credentials=credentials()) as client,
+    ):
         existed = client.delete_entries(entry_ids, namespace)
     if as_json:
         print_json(dict(zip(entry_ids, existed, strict=True)))

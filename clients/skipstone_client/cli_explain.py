@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skipstone_client.cli_block_cache import BlockCacheOption, block_cache_config
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_generate import TIER_STYLES, fallback_facts, times_text
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
@@ -87,7 +88,10 @@ def explain(
         donor_choices=donor_choices,
         donor_margin=donor_margin,
     )
-    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, timeout_s=timeout, credentials=credentials()) as client,
+    ):
         told = client.explain(params, cache, namespace)
     if as_json:
         print_json(told)

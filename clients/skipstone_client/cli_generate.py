@@ -18,6 +18,7 @@ from skipstone_client.cli_block_cache import (
     block_cache_config,
     block_cache_facts,
 )
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
     EXIT_BAD_INPUT,
@@ -28,7 +29,6 @@ from skipstone_client.cli_output import (
     bytes_text,
     errors_in_one_line,
     fail,
-    plain,
     print_facts,
     print_json,
     seconds_text,
@@ -53,6 +53,7 @@ from skipstone_client.cli_request import (
     StepsOption,
     WidthOption,
 )
+from skipstone_client.json_values import plain
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.orchestration import (
@@ -117,7 +118,10 @@ def generate(
         donor_choices=donor_choices,
         donor_margin=donor_margin,
     )
-    with errors_in_one_line(), OrchestratorClient(target, generate_timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, generate_timeout_s=timeout, credentials=credentials()) as client,
+    ):
         result = _follow(client, params, cache, namespace, quiet=as_json)
     try:
         out.write_bytes(result.artifact.data)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from skipstone_client._channel import LATENT_KV, VECTOR_INDEX
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     EXIT_BAD_INPUT,
     JsonOption,
@@ -140,8 +141,14 @@ def _tell(verb: str, skipped: str, done: Transferred, as_json: bool) -> None:
 def _clients(
     target: str, index_target: str, without_vectors: bool, timeout_s: float
 ) -> Iterator[tuple[LatentKVClient, VectorIndexClient | None]]:
-    index = None if without_vectors else VectorIndexClient(index_target, timeout_s=timeout_s)
-    with LatentKVClient(target, timeout_s=timeout_s) as client, index or nullcontext():
+    me = credentials()
+    index = (
+        None
+        if without_vectors
+        else VectorIndexClient(index_target, timeout_s=timeout_s, credentials=me)
+    )
+    store = LatentKVClient(target, timeout_s=timeout_s, credentials=me)
+    with store as client, index or nullcontext():
         yield client, index
 
 

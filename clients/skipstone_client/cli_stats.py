@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
+from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
     JsonOption,
@@ -44,7 +45,10 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     """Shows what the orchestrator served and saved since its start, and how its services are."""
-    with errors_in_one_line(), OrchestratorClient(target, timeout_s=timeout) as client:
+    with (
+        errors_in_one_line(),
+        OrchestratorClient(target, timeout_s=timeout, credentials=credentials()) as client,
+    ):
         found = client.get_stats(namespace)
     if as_json:
         print_json(found)

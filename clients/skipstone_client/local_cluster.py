@@ -251,7 +251,10 @@ class LocalCluster:
             raise ClusterError(process.why_it_ended())
         target = reachable(process.address) if process.address else None
         name = process.service
-        if target is None or not is_serving(target, _FULL_NAMES[name], _HEALTH_TIMEOUT_S):
+        if target is None:
+            raise _too_slow(process, self._ready_timeout_s)
+        asked = reachable(process.health_address) if process.health_address else target
+        if not is_serving(asked, _FULL_NAMES[name], _HEALTH_TIMEOUT_S):
             raise _too_slow(process, self._ready_timeout_s)
         self._targets[name] = target
         self._on_event(ServiceReady(name, target, time.monotonic() - self._started_at[name]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -167,6 +168,21 @@ def read_callers(path: Path) -> tuple[tuple[bytes, Caller], ...]:
 def token_hash(token: str) -> str:
     """What stands in the file for a token."""
     return "sha256:" + hashlib.sha256(token.encode("ascii")).hexdigest()
+
+
+def caller_table(
+    name: str, hashes: Sequence[str], namespaces: Sequence[str], rights: Sequence[Right]
+) -> str:
+    """A caller as the file names them."""
+    # JSON's strings and lists of strings are TOML's too.
+    return "\n".join(
+        [
+            f"[{json.dumps(name, ensure_ascii=False)}]",
+            f"tokens = {json.dumps(list(hashes))}",
+            f"namespaces = {json.dumps(list(namespaces))}",
+            f"rights = {json.dumps([right.value for right in rights])}",
+        ]
+    )
 
 
 def _token_of(metadata: Sequence[tuple[str, str | bytes]]) -> str:

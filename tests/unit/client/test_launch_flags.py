@@ -74,3 +74,12 @@ def test_flags_for_a_service_that_does_not_exist_are_refused():
 def test_a_service_that_listens_everywhere_is_reached_on_this_machine():
     assert reachable("0.0.0.0:50050") == "127.0.0.1:50050"
     assert reachable("10.0.0.3:50050") == "10.0.0.3:50050"
+
+
+def test_a_service_that_speaks_tls_is_asked_on_a_port_of_its_own() -> None:
+    """The cluster has no certificate, and need not have one to see that a service serves."""
+    environ = {"SKIPSTONE_LATENT_KV_TLS_CERT_FILE": "server.crt"}
+    given = {"vector_index": ["--tls-cert-file", "server.crt"]}
+    flags = LaunchFlags(environ, None, None, None, given, free_ports=False)
+    for service, speaks_tls in (("latent_kv", True), ("vector_index", True), ("embedding", False)):
+        assert ("--health-port" in flags.of(service, {})) is speaks_tls

@@ -20,6 +20,7 @@ class FakeProcess:
     def __init__(self, service, flags, environ, on_line, on_change):
         self.service = service
         self.address = "127.0.0.1:1"
+        self.health_address: str | None = None
         self.exit_code = None
         self._on_change = on_change
         self._ended = threading.Event()
