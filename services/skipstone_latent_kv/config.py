@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from skipstone_latent_kv.eviction_policies import DEFAULT_HALF_LIFE, PolicyName
 from skipstone_latent_kv.latent_codec import CodecName
@@ -23,14 +24,31 @@ class LatentKVSettings(ServiceSettings):
     port: Port = DEFAULT_PORTS["latent_kv"]
     """TCP port to listen on; 0 takes any free one and logs it."""
 
-    store: Literal["lmdb", "memory"] = "lmdb"
-    """Engine: lmdb keeps snapshots on disk, memory forgets them when the process ends."""
+    store: Literal["lmdb", "memory", "redis"] = "lmdb"
+    """Engine: lmdb keeps snapshots on disk, memory forgets them when the process ends, redis keeps
+    them in Redis, Valkey or a Redis Cluster, which several processes may share."""
 
     memory_tier_bytes: int = Field(default=0, ge=0)
     """Bytes of the snapshots read last that stay in memory in front of the store; 0: none."""
 
     data_dir: Path = Path("data/latent_kv")
     """Directory of the lmdb store; created when it is missing. One process at a time may use it."""
+
+    redis_urls: tuple[str, ...] = Field(default=("redis://127.0.0.1:6379",), min_length=1)
+    """Where Redis is: redis://USER@HOST:PORT/DATABASE, rediss:// for TLS; several are the first
+    nodes of one cluster."""
+
+    redis_cluster: Literal["auto", "yes", "no"] = "auto"
+    """Whether it is a Redis Cluster; auto asks it."""
+
+    redis_password: SecretStr = SecretStr("")
+    """Password of Redis; empty for none. By variable or file: flags show in lists of processes."""
+
+    redis_prefix: str = Field(default="skipstone", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    """Beginning of all keys in Redis; stores of other prefixes do not see each other."""
+
+    redis_timeout_s: float = Field(default=2.0, gt=0.0)
+    """Seconds to connect to Redis, and seconds that it may be silent."""
 
     durability: Literal["always", "group", "none"] = "group"
     """When a write is acknowledged: always = after an fsync of its own; group = after an fsync that
@@ -42,8 +60,9 @@ class LatentKVSettings(ServiceSettings):
     after_crash = unless the last process has closed it in order and nobody has touched it since."""
 
     codec: CodecName = "lossless"
-    """How the lmdb store writes floating tensors: lossless = as they come; fp32, bf16, fp16 = in at
-    most so many bits; int8 = 8 bits and a scale per channel. All but lossless change pictures."""
+    """How the stores lmdb and redis write floating tensors: lossless = as they come; fp32, bf16,
+    fp16 = in at most so many bits; int8 = 8 bits and a scale per channel. All but lossless change
+    pictures."""
 
     quota_bytes: int = Field(default=10 << 30, ge=0)
     """Bytes of all snapshots together; entries are evicted to stay below; 0: no bound."""
@@ -98,8 +117,15 @@ class LatentKVSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _keep_codec_and_store_together(self) -> Self:
-        if self.codec != "lossless" and self.store != "lmdb":
-            raise ValueError(f"codec {self.codec} needs the store lmdb, not {self.store}")
+        if self.codec != "lossless" and self.store == "memory":
+            raise ValueError(f"codec {self.codec} needs the store lmdb or redis, not {self.store}")
+        return self
+
+    @model_validator(mode="after")
+    def _keep_passwords_out_of_urls(self) -> Self:
+        # Here and not on the field, whose errors repeat the value; URLs are printed and logged.
+        if any(urlsplit(url).password for url in self.redis_urls):
+            raise ValueError("redis_urls holds a password: set redis_password instead")
         return self
 
     @model_validator(mode="after")

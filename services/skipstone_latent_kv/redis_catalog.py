@@ -7,7 +7,7 @@ makes it. Values are in the slots of their entries; a value counts only while a 
 ========================  ======  ================================================================
 key                       type    holds
 ========================  ======  ================================================================
-``meta``                  hash    bytes, uses, evicted, sequence; format, policy, half_life
+``meta``                  hash    entries, bytes, removed:KIND, uses, sequence, format, policy
 ``namespaces``            set     namespaces that have entries
 ``rows:NAMESPACE``        hash    entry id -> times, use, flags, and value, bytes and checksum per
                                   step (MessagePack)
@@ -210,9 +210,8 @@ class RedisCatalog:
 
     def stats(self, namespace: str) -> StoreStats:
         """Counts of a namespace; ``disk_bytes`` are those of all values."""
-        committed, leases, snapshots, size, total, evicted = map(
-            int, self._call("stats", namespace)
-        )
+        committed, leases, snapshots, size = map(int, self._call("stats", namespace))
+        _, total, removals = self.totals()
         return StoreStats(
             entry_count=committed,
             uncommitted_count=leases,
@@ -220,8 +219,14 @@ class RedisCatalog:
             size_bytes=size,
             quota_bytes=self._quotas.namespace_bytes,
             disk_bytes=total,
-            evicted_count=evicted,
+            evicted_count=sum(removals.values()) - removals[EvictionKind.DELETED],
         )
+
+    def totals(self) -> tuple[int, int, dict[EvictionKind, int]]:
+        """Entries, bytes, and removals by why: of all namespaces and processes."""
+        kinds = [kind for kind in EvictionKind if kind is not EvictionKind.GAP]
+        entries, size, *removals = map(int, self._call("totals", *(kind.value for kind in kinds)))
+        return entries, size, dict(zip(kinds, removals, strict=True))
 
     def sweep(self) -> int:
         """Removes what ended and what was left behind; how many entries."""

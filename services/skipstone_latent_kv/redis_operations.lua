@@ -69,7 +69,7 @@ function operations.put(namespace, id, step, value, bytes, checksum, lease_s, qu
   row.skip_steps = math.max(row.skip_steps, tonumber(step))
   row.steps[step] = { value, tonumber(bytes), checksum }
   count_use(row)
-  add_totals(namespace, growth, before and 0 or 1, 0)
+  add_totals(namespace, row == fresh and 1 or 0, growth, before and 0 or 1, 0)
   save(row)
   link(row)
   return { 'ok' }
@@ -103,7 +103,7 @@ function operations.commit(namespace, id)
   if row and row.lease then
     unlink(row)
     row.lease = nil
-    add_totals(namespace, 0, 0, 1)
+    add_totals(namespace, 0, 0, 0, 1)
     save(row)
     link(row)
   end
@@ -193,9 +193,21 @@ end
 
 function operations.stats(namespace)
   local totals = call('HMGET', BASE .. 'totals:' .. namespace, 'committed', 'snapshots', 'bytes')
-  local leases = call('ZCOUNT', BASE .. 'leases:' .. namespace, '(' .. string.format('%.6f', NOW), '+inf')
-  local all = call('HMGET', META, 'bytes', 'evicted')
-  return { totals[1] or '0', leases, totals[2] or '0', totals[3] or '0', all[1] or '0', all[2] or '0' }
+  local now = '(' .. string.format('%.6f', NOW)
+  local leases = call('ZCOUNT', BASE .. 'leases:' .. namespace, now, '+inf')
+  return { totals[1] or '0', leases, totals[2] or '0', totals[3] or '0' }
+end
+
+-- Entries and bytes of all namespaces, then removals by kind.
+function operations.totals(...)
+  local answer = call('HMGET', META, 'entries', 'bytes')
+  for _, kind in ipairs({ ... }) do
+    answer[#answer + 1] = call('HGET', META, 'removed:' .. kind)
+  end
+  for i = 1, #answer do
+    answer[i] = answer[i] or '0'
+  end
+  return answer
 end
 
 -- Removes what ended and names garbage that was left lying; how many entries, whether more wait.

@@ -131,8 +131,9 @@ local function unlink(row)
   end
 end
 
-local function add_totals(namespace, bytes, snapshots, committed)
+local function add_totals(namespace, entries, bytes, snapshots, committed)
   local totals = BASE .. 'totals:' .. namespace
+  call('HINCRBY', META, 'entries', entries)
   call('HINCRBY', META, 'bytes', bytes)
   call('HINCRBY', totals, 'bytes', bytes)
   call('HINCRBY', totals, 'snapshots', snapshots)
@@ -161,14 +162,12 @@ local function remove(row, kind)
     discard(row, snapshot[1])
     snapshots = snapshots + 1
   end
-  add_totals(namespace, -row.bytes, -snapshots, row.lease and 0 or -1)
+  add_totals(namespace, -1, -row.bytes, -snapshots, row.lease and 0 or -1)
   if call('ZCARD', BASE .. 'ids:' .. namespace) == 0 then
     call('DEL', BASE .. 'totals:' .. namespace)
     call('SREM', BASE .. 'namespaces', namespace)
   end
-  if kind ~= 'deleted' then
-    call('HINCRBY', META, 'evicted', 1)
-  end
+  call('HINCRBY', META, 'removed:' .. kind, 1)
   publish(kind, namespace, row.id)
 end
 

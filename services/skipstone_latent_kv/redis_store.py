@@ -19,6 +19,7 @@ from skipstone_latent_kv.redis_scrub import RedisScrub
 from skipstone_latent_kv.redis_values import RedisValues, ValueLost, ValueName
 from skipstone_latent_kv.redis_watch import RedisWatch
 from skipstone_latent_kv.references import check_matches, reference
+from skipstone_latent_kv.store_metrics import StoreTotals
 from skipstone_shared.errors import (
     EntryNotFound,
     LatentNotFound,
@@ -119,6 +120,7 @@ class RedisStore:
         self._quotas = quotas
         self._codec: CodecName = codec
         self._closed = threading.Event()
+        self._totals = StoreTotals(0, 0, 0, {})
         self._logger = get_logger(store="redis")
         self._capabilities = StoreCapabilities(
             engine=self._servers.engine,
@@ -254,6 +256,16 @@ class RedisStore:
         namespace = checked_namespace(namespace)
         self._check_open()
         return self._catalog.stats(namespace)
+
+    def totals(self) -> StoreTotals:
+        """What the store holds; the last that was known where Redis does not answer."""
+        try:
+            self._check_open()
+            entries, size, removals = self._catalog.totals()
+            self._totals = StoreTotals(entries, size, size, removals)
+        except SkipstoneError as error:
+            self._logger.warning("totals not known", error=error.message)
+        return self._totals
 
     def get_capabilities(self) -> StoreCapabilities:
         """See ``LatentStore``."""
