@@ -26,7 +26,7 @@ from skipstone_orchestrator.denoise_run import DenoiseRun
 from skipstone_orchestrator.generation_calls import GenerationCall, planned_query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.joined_requests import joined, sharing_key, taken_over
-from skipstone_orchestrator.journal import BUILD_QUERY, Journal
+from skipstone_orchestrator.journal import BUILD_QUERY, DENOISE, Journal
 from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.request_spans import describe_request
@@ -48,6 +48,7 @@ from skipstone_shared.errors import (
 from skipstone_shared.generation import Artifact, StepProgress
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import (
+    Fallback,
     GenerateAccepted,
     GenerateEvent,
     GenerateFinished,
@@ -58,6 +59,8 @@ from skipstone_shared.request_context import current_request_id, new_request_id,
 
 RunEvent = GenerateStarted | StepProgress | Artifact
 """What a run tells those who wait for it."""
+
+RUN_LOST = "RUN_LOST"
 
 _PASSED_ON = (
     InvalidArgument,
@@ -214,15 +217,36 @@ class GenerationPipeline:
         told = len(journal.fallbacks)
         try:
             with request_scope(request_id):
-                run = await self._prepared(query, plan, journal)
-                async with aclosing(run.events()) as events:
-                    async for event in events:
-                        await emit(event)
+                run = await self._run_to_the_end(query, plan, journal, emit)
                 for job in run.audit_jobs():
                     self._audits.consider(job)
                 return run.provenance(request_id)
         finally:
             self._counts.count_fallbacks(journal.fallbacks[told:])
+
+    async def _run_to_the_end(
+        self, query: Query, plan: GenerationPlan, journal: Journal, emit: Emit[RunEvent]
+    ) -> DenoiseRun:
+        """Runs; once more when the executor was lost, since there may be another one.
+
+        Not more often: a request that no executor survives must not end all of them.
+        """
+        started = self._clock()
+        try:
+            return await self._run_once(query, plan, journal, emit)
+        except (Cancelled, Unavailable) as error:
+            delay = self._clock() - started
+            journal.add(Fallback(DENOISE, "denoise", RUN_LOST, error.message, delay))
+        return await self._run_once(query, plan, journal, emit)
+
+    async def _run_once(
+        self, query: Query, plan: GenerationPlan, journal: Journal, emit: Emit[RunEvent]
+    ) -> DenoiseRun:
+        run = await self._prepared(query, plan, journal)
+        async with aclosing(run.events()) as events:
+            async for event in events:
+                await emit(event)
+        return run
 
     async def _prepared(self, query: Query, plan: GenerationPlan, journal: Journal) -> DenoiseRun:
         decision = await self._lookup.decide(query, journal)

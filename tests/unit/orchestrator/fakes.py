@@ -294,6 +294,7 @@ class Executor(Service):
         self.requests: list[DenoiseRequest] = []
         self.stopped_at: int | None = None
         self.fail_at_step: tuple[int, SkipstoneError] | None = None
+        self.lose_once: tuple[int, SkipstoneError] | None = None
         self.refuse_with = ""
         self.snapshot_failure = ""
         self.gate: asyncio.Event | None = None
@@ -360,6 +361,9 @@ class Executor(Service):
                 )
             if self.fail_at_step is not None and self.fail_at_step[0] == step:
                 raise self.fail_at_step[1]
+            if self.lose_once is not None and self.lose_once[0] == step:
+                error, self.lose_once = self.lose_once[1], None
+                raise error
             if self.gate is not None and step >= self.gate_from:
                 await self.gate.wait()
             try:

@@ -364,6 +364,34 @@ async def test_a_run_that_fails_midway_passes_its_error_on_and_keeps_nothing(
         assert (await site.generate(PROMPT, seed=1)).provenance.saved_entry_id
 
 
+@pytest.mark.parametrize("error", [GONE, Cancelled("the server is shutting down")])
+@in_loop
+async def test_a_run_that_was_lost_with_its_executor_is_made_by_another_one(
+    error: SkipstoneError,
+) -> None:
+    """Executors are killed and rolled out while callers wait for their pictures."""
+    async with running_site() as site:
+        whole = await site.generate(PROMPT, seed=1, cache=CacheOptions(mode=CacheMode.OFF))
+        site.executor.lose_once = (5, error)
+        result = await site.generate(PROMPT, seed=1)
+        assert result.artifact == whole.artifact
+        (lost,) = result.provenance.fallbacks
+        assert (lost.stage, lost.service, lost.reason) == ("denoise", "denoise", "RUN_LOST")
+        assert result.provenance.executed_steps == 10
+        await site.settle()
+        again = await site.generate(PROMPT, seed=1)
+        assert again.artifact == whole.artifact
+
+
+@in_loop
+async def test_a_request_that_no_executor_survives_ends_two_of_them_at_most() -> None:
+    async with running_site() as site:
+        site.executor.fail_at_step = (5, GONE)
+        with pytest.raises(Unavailable):
+            await site.generate(PROMPT, seed=1)
+        assert len(site.executor.requests) == 2
+
+
 @in_loop
 async def test_an_executor_that_ends_a_run_at_its_shutdown_is_unavailable() -> None:
     """CANCELLED would tell the caller that it had gone away itself; UNAVAILABLE, to try again."""

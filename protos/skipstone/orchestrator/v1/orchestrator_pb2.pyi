@@ -607,11 +607,11 @@ class Fallback(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     DELAY_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """Stage: build_query, lookup, rerank, resume, snapshot or save."""
+    """Stage: build_query, lookup, rerank, resume, denoise, snapshot or save."""
     service: _builtins.str
     """Service behind it: embedding, vector_index, latent_kv or denoise."""
     reason: _builtins.str
-    """Short machine-readable reason: UNAVAILABLE, DEADLINE_EXCEEDED, BREAKER_OPEN,
+    """Short machine-readable reason: UNAVAILABLE, DEADLINE_EXCEEDED, BREAKER_OPEN, RUN_LOST,
     LATENT_NOT_FOUND, ...
     """
     message: _builtins.str

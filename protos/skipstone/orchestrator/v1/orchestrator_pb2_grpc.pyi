@@ -42,7 +42,8 @@ class OrchestratorStub:
     Requests of one replica that are equal in all parameters, the seed and the cache options share
     one run while it goes on, when they give a seed and may read from the cache. The run stops when
     the last of their callers has gone. When it fails, one of them is told; the others go on with
-    one more run, for which `started` comes again.
+    one more run, for which `started` comes again. So it does when the executor of a run was lost:
+    the run is made once more, by another executor if there is one.
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
@@ -122,7 +123,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Requests of one replica that are equal in all parameters, the seed and the cache options share
     one run while it goes on, when they give a seed and may read from the cache. The run stops when
     the last of their callers has gone. When it fails, one of them is told; the others go on with
-    one more run, for which `started` comes again.
+    one more run, for which `started` comes again. So it does when the executor of a run was lost:
+    the run is made once more, by another executor if there is one.
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
@@ -205,7 +207,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Requests of one replica that are equal in all parameters, the seed and the cache options share
         one run while it goes on, when they give a seed and may read from the cache. The run stops when
         the last of their callers has gone. When it fails, one of them is told; the others go on with
-        one more run, for which `started` comes again.
+        one more run, for which `started` comes again. So it does when the executor of a run was lost:
+        the run is made once more, by another executor if there is one.
         Errors:
           INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
             allowed. Nothing is stored. Do not retry.
