@@ -10,6 +10,7 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     start_http_server,
 )
 from prometheus_client.registry import Collector
@@ -53,6 +54,8 @@ class RpcMetrics:
         Raises:
             OSError: The port is taken.
         """
+        # The time at which each series began: as many series again, of no use to anybody.
+        disable_created_metrics()
         server, thread = start_http_server(port, addr=host, registry=self.registry)
 
         def stop() -> None:
