@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, SecretStr, model_validator
 
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.page_check import PageCheck
@@ -13,12 +13,27 @@ from skipstone_shared.ports import DEFAULT_PORTS
 
 
 class VectorIndexSettings(ServiceSettings):
-    """Finds entries whose vector is close to a query; keeps them in a directory."""
+    """Finds entries whose vector is close to a query, in a directory or in a vector engine."""
 
     service_name = "vector_index"
 
     port: Port = DEFAULT_PORTS["vector_index"]
     """TCP port to listen on; 0 takes any free one and logs it."""
+
+    engine: Literal["hnswlib", "pgvector"] = "hnswlib"
+    """Where entries are: hnswlib = in data_dir; the others = in an engine at url, which several
+    processes may share. Those heed metric, collection, engine_timeout_s, exact_search_limit and
+    hnsw_*; what else stands below is of hnswlib alone."""
+
+    url: SecretStr | None = None
+    """Where the engine is: postgresql://user:password@host:5432/database. Give a password by file
+    or environment, since everybody on the machine can read the flags of a process."""
+
+    collection: str = Field(default="skipstone", pattern=r"^[a-z][a-z0-9_]{0,31}$")
+    """First part of the names of the engine's tables or collections; one per deployment."""
+
+    engine_timeout_s: float = Field(default=5.0, gt=0.0, le=600.0)
+    """Seconds that the engine may take for one call."""
 
     data_dir: Path = Path("data/vector_index")
     """Directory of the index; created where it is missing, used by one process at a time."""
@@ -63,3 +78,15 @@ class VectorIndexSettings(ServiceSettings):
 
     graph_save_share: float = Field(default=0.05, gt=0.0, le=1.0)
     """Share of a graph's vectors that change until it is saved again, in the background."""
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
+        if self.engine == "hnswlib":
+            if self.url is not None:
+                raise ValueError("url is for other engines than hnswlib; set engine too")
+            return self
+        if self.url is None:
+            raise ValueError(f"engine {self.engine} needs url")
+        if self.vector_dtype != "float32":
+            raise ValueError(f"engine {self.engine} keeps vectors as float32; unset vector_dtype")
+        return self

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from skipstone_shared.index_entries import Vector
+from skipstone_vector_index.ranking import best_hits
 from skipstone_vector_index.record_codec import Record
 from skipstone_vector_index.record_log import LogView
 from skipstone_vector_index.vector_form import VectorForm
@@ -40,23 +38,13 @@ class HitReader:
         self._form = form
         self._partition = partition
         self._model_id = embedding_model_id
-        self._min_similarity = -math.inf if min_similarity is None else min_similarity
+        self._min_similarity = min_similarity
         self._records: dict[int, Record | None] = {}
 
     def best(self, query: Vector, labels: Sequence[int], top_k: int) -> list[Found]:
         """Returns the best hits among candidates, in the order of the contract."""
         records = [record for label in labels if (record := self._read(label)) is not None]
-        if not records:
-            return []
-        rows = np.array([record.vector for record in records])
-        similarities = self._form.similarities(rows, query)
-        scored = [
-            (-similarity, record.entry_id, record)
-            for similarity, record in zip(similarities, records, strict=True)
-            if similarity >= self._min_similarity
-        ]
-        scored.sort(key=lambda item: item[:2])
-        return [(record, -negative) for negative, _, record in scored[:top_k]]
+        return best_hits(self._form, query, records, top_k, self._min_similarity)
 
     def _read(self, label: int) -> Record | None:
         if label not in self._records:

@@ -31,15 +31,12 @@ from skipstone_vector_index.graph_builder import GraphBuilder
 from skipstone_vector_index.graph_files import GraphFiles
 from skipstone_vector_index.hit_reader import Found
 from skipstone_vector_index.index import Search
-from skipstone_vector_index.paging import PageCursor, namespace_page
+from skipstone_vector_index.paging import MAX_PAGE_BYTES, PageCursor, namespace_page
 from skipstone_vector_index.record_codec import Record, make_record
 from skipstone_vector_index.record_log import Changes, Key, RecordLog
 from skipstone_vector_index.searcher import Searcher
 from skipstone_vector_index.start_up import fill_catalog
 from skipstone_vector_index.vector_form import MAX_DIMENSION, VectorForm
-
-_MAX_PAGE_BYTES = 1 << 20
-"""A page ends before this many bytes of entries, so that it fits in one 4 MiB message."""
 
 
 class HnswIndex:
@@ -176,7 +173,7 @@ class HnswIndex:
             for key in view.keys(numbers, cursor.after, cursor.until):
                 record = view.get(key)
                 size_bytes += len(record.stored_entry) if record else 0
-                if len(entries) == page_size or (entries and size_bytes > _MAX_PAGE_BYTES):
+                if len(entries) == page_size or (entries and size_bytes > MAX_PAGE_BYTES):
                     return IndexPage(tuple(entries), cursor.token_after(last_label))
                 last_label = key[1]
                 if record is not None:

@@ -11,6 +11,9 @@ from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import NamespacePage
 from skipstone_shared.latents import NAMESPACE_PATTERN
 
+MAX_PAGE_BYTES = 1 << 20
+"""A page ends before this many bytes of entries, so that it fits in one 4 MiB message."""
+
 _TOKEN = re.compile(r"1-([0-9a-f]{1,16})-([0-9a-f]{1,16})")
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.servers.postgres import shared_postgres
 
 from skipstone_client.vector_index import VectorIndexClient
 from skipstone_shared.errors import EntryNotFound, InvalidArgument
@@ -18,11 +20,14 @@ from skipstone_shared.grpc_server import in_process_server
 from skipstone_shared.index_entries import IndexEntry, NamespacePage, SearchHit, Vector, VectorEntry
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
+from skipstone_vector_index.engine_index import EngineIndex
 from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import VectorIndex
+from skipstone_vector_index.pgvector_engine import PgvectorEngine
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
+from skipstone_vector_index.vector_form import VectorForm
 
 KEY = "a1" * 16
 NOW = 1_700_000_000.0
@@ -53,11 +58,25 @@ def make_client(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     return stack.enter_context(VectorIndexClient(target))
 
 
-IMPLEMENTATIONS: list[Callable[[Path, ExitStack], VectorIndex]] = [
-    make_flat,
-    make_hnsw,
-    make_graph,
-    make_client,
+def make_pgvector(tmp_path: Path, stack: ExitStack) -> VectorIndex:
+    return EngineIndex(
+        PgvectorEngine(shared_postgres().url, f"t{uuid.uuid4().hex}"), VectorForm(), clock
+    )
+
+
+def make_pgvector_graph(tmp_path: Path, stack: ExitStack) -> VectorIndex:
+    """Every partition may get a graph, at any time."""
+    engine = PgvectorEngine(shared_postgres().url, f"t{uuid.uuid4().hex}", exact_search_limit=0)
+    return EngineIndex(engine, VectorForm(), clock)
+
+
+IMPLEMENTATIONS = [
+    pytest.param(make_flat),
+    pytest.param(make_hnsw),
+    pytest.param(make_graph),
+    pytest.param(make_client),
+    pytest.param(make_pgvector),
+    pytest.param(make_pgvector_graph, marks=pytest.mark.long),
 ]
 
 
@@ -435,7 +454,7 @@ def test_stats_count_live_entries_and_partitions(index: VectorIndex) -> None:
 
 def test_capabilities_name_the_engine_and_the_limits(index: VectorIndex) -> None:
     capabilities = index.get_capabilities()
-    assert capabilities.engine in ("flat", "hnsw")
+    assert capabilities.engine in ("flat", "hnsw", "pgvector")
     assert capabilities.max_top_k == 1000
     assert capabilities.max_batch_size == 1000
     assert capabilities.max_dimension == 8192
