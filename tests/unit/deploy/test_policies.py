@@ -131,11 +131,7 @@ def test_who_writes_data_is_alone(name: str) -> None:
         found["spec"]["scaleTargetRef"]["name"]
         for found in of_kind(release(name), "HorizontalPodAutoscaler")
     }
-    headless = {
-        found["metadata"]["name"]
-        for found in of_kind(release(name), "Service")
-        if found["spec"].get("clusterIP") == "None"
-    }
+    services = {found["metadata"]["name"]: found for found in of_kind(release(name), "Service")}
     for workload in all_workloads(name):
         spec = workload.manifest["spec"]
         if workload.manifest["kind"] == "Deployment":
@@ -144,7 +140,7 @@ def test_who_writes_data_is_alone(name: str) -> None:
         assert workload.key in ("latentKv", "vectorIndex")
         assert spec["replicas"] == 1
         assert workload.name not in scaled
-        assert spec["serviceName"] in headless
+        assert services[spec["serviceName"]]["spec"]["type"] == "ClusterIP"
         data = str(settings_of(workload).data_dir)
         mounts = {m["name"]: m["mountPath"] for m in workload.container["volumeMounts"]}
         assert data.startswith(mounts["data"] + "/")
@@ -153,6 +149,18 @@ def test_who_writes_data_is_alone(name: str) -> None:
             assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
         volumes = {volume["name"] for volume in workload.pod["spec"]["volumes"]}
         assert ("data" in volumes) != ("volumeClaimTemplates" in spec)
+
+
+def test_clients_see_every_replica(name: str) -> None:
+    services = {found["metadata"]["name"]: found for found in of_kind(release(name), "Service")}
+    for workload in all_workloads(name):
+        spec = services[workload.name]["spec"]
+        if workload.manifest["kind"] == "Deployment":
+            assert spec["clusterIP"] == "None"
+            assert spec["publishNotReadyAddresses"] is True
+        for variable, target in workload.own_environment.items():
+            # Only such a target is looked up as a whole, and spread over.
+            assert not variable.endswith("_TARGET") or target.startswith("dns:///") or not target
 
 
 def test_an_autoscaler_decides_alone_and_scales_what_is_there(name: str) -> None:

@@ -1,0 +1,214 @@
+"""Pods as processes: what the chart renders, run on this machine.
+
+Each pod has a loopback address of its own and a private view of /etc/hosts, in which the name of a
+Service stands for the addresses of its pods, ready or not, as the manifests ask. So targets, ports,
+commands and variables are theirs too; only the address to listen on and folders are replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.e2e.processes import service_environment, wait_until
+from tests.unit.deploy.rendered import Workload, render, workloads
+
+START_TIMEOUT_S = 120.0
+"""Several torch processes on a busy machine take long to import."""
+
+_MOUNT = 'mount --bind "$0" /etc/hosts && exec "$@"'
+_numbers = itertools.count(1)
+
+
+def require_mounts() -> None:
+    """Skips where no process may have files of its own: it takes root, or CAP_SYS_ADMIN."""
+    command = ["unshare", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(
+            f"NOT TESTED: `unshare --mount` needs root (apt-get install util-linux): {error}"
+        )
+
+
+class Pod:
+    """One pod of a workload."""
+
+    def __init__(self, workload: Workload, folder: Path) -> None:
+        """Starts nothing yet.
+
+        Args:
+            workload: What it is a pod of.
+            folder: For its data and log.
+        """
+        number = next(_numbers)
+        # Of this test run alone: 127.0.0.1 is everyone's.
+        self.address = f"127.{64 + os.getpid() % 64}.{number // 250}.{1 + number % 250}"
+        self.workload = workload
+        self._folder = folder
+        self.log = folder / f"{workload.name}-{number}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, hosts: Path) -> None:
+        """Starts the container's process, which sees `hosts` as /etc/hosts."""
+        program, *words = self.workload.command
+        command = [str(Path(sys.executable).parent / program), *words]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["unshare", "--mount", "sh", "-c", _MOUNT, str(hosts), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=service_environment(**self._variables()),
+            )
+
+    def _variables(self) -> dict[str, str]:
+        """The variables of the manifest, on this machine."""
+        prefix = f"SKIPSTONE_{self.workload.settings_class.service_name}_".upper()
+        variables = self.workload.own_environment
+        variables[prefix + "HOST"] = self.address
+        if prefix + "DATA_DIR" in variables:
+            variables[prefix + "DATA_DIR"] = str(self._folder / self.workload.name)
+        return variables
+
+    @property
+    def target(self) -> str:
+        """Where it serves."""
+        return f"{self.address}:{self.workload.ports['grpc']}"
+
+    def probe(self, name: str) -> bool:
+        """Whether a probe of the manifest succeeds, asked as the kubelet does."""
+        asked = self.workload.container[name]["grpc"]
+        with grpc.insecure_channel(f"{self.address}:{asked['port']}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            try:
+                answer = stub.Check(
+                    health_pb2.HealthCheckRequest(service=asked["service"]), timeout=5.0
+                )
+            except grpc.RpcError:
+                return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def wait_ready(self) -> None:
+        """Waits for the startup probe."""
+
+        def started() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, self.log.read_text(encoding="utf-8")
+            return self.probe("startupProbe")
+
+        wait_until(started, f"{self.log.stem} starts", START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Asks it to end, and gives it what the manifest gives it.
+
+        Raises:
+            subprocess.TimeoutExpired: It would have been killed.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        left = self.workload.pod["spec"]["terminationGracePeriodSeconds"] - self.pre_stop_s
+        code = self._process.wait(left)
+        assert code == 0, self.log.read_text(encoding="utf-8")
+
+    @property
+    def pre_stop_s(self) -> int:
+        """Seconds between the end of its endpoint and its SIGTERM."""
+        return int(self.workload.container["lifecycle"]["preStop"]["sleep"]["seconds"])
+
+    def kill(self) -> None:
+        """Ends it at once, if it runs."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+
+
+class Release:
+    """A release that runs: its pods, and the names of its Services."""
+
+    def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
+        """Renders; starts nothing yet.
+
+        Args:
+            values: Of the chart.
+            folder: For data and logs.
+        """
+        self._folder = folder
+        self._hosts = folder / "hosts"
+        self._hosts.touch()
+        self.manifests = render(values)
+        self.workloads = {found.key: found for found in workloads(self.manifests)}
+        self.pods: dict[str, list[Pod]] = {key: [] for key in self.workloads}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for pod in itertools.chain(*self.pods.values()):
+            pod.kill()
+
+    def start_all(self) -> None:
+        """Starts as many pods of every workload as the manifests say."""
+        counts = {k: found.manifest["spec"]["replicas"] for k, found in self.workloads.items()}
+        self._start(counts)
+
+    def scale_up(self, key: str, count: int = 1) -> list[Pod]:
+        """Starts more pods; they get calls as soon as clients look the name up again."""
+        return self._start({key: count})
+
+    def stop(self, pod: Pod) -> None:
+        """Ends a pod as Kubernetes does: preStop, SIGTERM, and then its name is gone."""
+        time.sleep(pod.pre_stop_s)  # what the kubelet does, not a wait for something
+        pod.stop()
+        self._forget(pod)
+
+    def kill(self, pod: Pod) -> None:
+        """A node that dies: its name is gone afterwards."""
+        pod.kill()
+        self._forget(pod)
+
+    def _start(self, counts: Mapping[str, int]) -> list[Pod]:
+        created = [
+            Pod(self.workloads[key], self._folder)
+            for key, count in counts.items()
+            for _ in range(count)
+        ]
+        for pod in created:
+            self.pods[pod.workload.key].append(pod)
+        self._publish()
+        for pod in created:
+            pod.start(self._hosts)
+        for pod in created:
+            pod.wait_ready()
+        return created
+
+    def _forget(self, pod: Pod) -> None:
+        self.pods[pod.workload.key].remove(pod)
+        self._publish()
+
+    def _publish(self) -> None:
+        """Writes the addresses of all pods; in place, since the file is mounted elsewhere."""
+        pods = itertools.chain(*self.pods.values())
+        lines = [f"{pod.address} {pod.workload.name}\n" for pod in pods]
+        self._hosts.write_text("".join(["127.0.0.1 localhost\n", *lines]), encoding="utf-8")
+
+    def target(self, key: str) -> str:
+        """The pods of a workload, for clients on this machine, which do not see their name."""
+        return "ipv4:" + ",".join(pod.target for pod in self.pods[key])
