@@ -16,23 +16,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skipstone_client.denoise import DenoiseClient
     from skipstone_client.embedding import EmbeddingClient
+    from skipstone_client.engine_runs import EngineRun
     from skipstone_client.latent_kv import LatentKVClient
     from skipstone_client.orchestrator import OrchestratorClient
+    from skipstone_client.reuse_session import ReuseSession
     from skipstone_client.vector_index import VectorIndexClient
 
 __all__ = [
     "DenoiseClient",
     "EmbeddingClient",
+    "EngineRun",
     "LatentKVClient",
     "OrchestratorClient",
+    "ReuseSession",
     "VectorIndexClient",
 ]
 
 _MODULES = {
     "DenoiseClient": "denoise",
     "EmbeddingClient": "embedding",
+    "EngineRun": "engine_runs",
     "LatentKVClient": "latent_kv",
     "OrchestratorClient": "orchestrator",
+    "ReuseSession": "reuse_session",
     "VectorIndexClient": "vector_index",
 }
 

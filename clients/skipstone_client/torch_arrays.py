@@ -36,3 +36,10 @@ def to_tensor(array: Array, device: torch.device) -> torch.Tensor:
 def dtype_of(dtype: torch.dtype) -> DType:
     """The element type under its name in messages."""
     return DType(str(dtype).removeprefix("torch."))
+
+
+def renoised_tensor(clean: Array, noise: torch.Tensor, signal: float, sigma: float) -> torch.Tensor:
+    """``signal * clean + sigma * noise`` on the device of the noise, in the clean element type."""
+    latents = to_tensor(clean, noise.device)
+    wide = torch.float64 if latents.dtype is torch.float64 else torch.float32
+    return (signal * latents.to(wide) + sigma * noise.to(wide)).to(latents.dtype)
