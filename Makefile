@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: calibration help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane pictures
+.PHONY: calibration chart images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,7 @@ fix: $(STAMP) ## repair what `check` refuses, where a tool can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(PY) protos/generate.py
+	PYTHONPATH=deploy $(PY) -m helm.values_schema
 
 test: $(STAMP) ## unit, contract, golden and short end-to-end tests
 	$(PY) -m pytest -q -m "not long"
@@ -87,3 +88,15 @@ bench-quality: $(STAMP) ## quality by steps, seed diversity; ARGS=--draw writes 
 
 pictures: $(STAMP) ## draw docs/block-caching.md anew; ARGS="--only masks,request,sweep,presets,families"
 	PYTHONPATH=models $(PY) bench/draw_block_caching.py $(ARGS)
+
+chart: $(STAMP) ## write the schema of the Helm chart anew, after a change of settings
+	PYTHONPATH=deploy $(PY) -m helm.values_schema
+
+IMAGE_BUILD ?= docker build
+IMAGE_PREFIX ?= skipstone
+IMAGE_TAG ?= 0.1.0
+IMAGES ?= latent-kv vector-index orchestrator embedding denoise
+images: ## build an image per service; IMAGE_BUILD="buildah bud" IMAGES=latent-kv
+	@set -e; for name in $(IMAGES); do \
+	  $(IMAGE_BUILD) --file deploy/images/Dockerfile --target $$name --tag $(IMAGE_PREFIX)/$$name:$(IMAGE_TAG) .; \
+	done

@@ -1,0 +1,80 @@
+"""The images hold one service each, are pinned, and are those that the chart installs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.unit.deploy.rendered import COMPONENTS, REPOSITORY, release, workloads
+
+from skipstone_shared.ports import DEFAULT_PORTS
+
+DOCKERFILE = REPOSITORY / "deploy" / "images" / "Dockerfile"
+TEXT = DOCKERFILE.read_text(encoding="utf-8")
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def stage(name: str) -> str:
+    """The lines of a stage."""
+    found = re.search(rf"^FROM \S+ AS {name}\n(.*?)(?=^FROM |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, name
+    return found[1]
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    told = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("component", COMPONENTS.values())
+def test_an_image_has_its_own_service_and_extra(component: str) -> None:
+    assert re.findall(r"\[([a-z,-]+)\]\"", stage(f"{component}-build")) == [component]
+    assert component in PROJECT["optional-dependencies"]
+    program = f"skipstone-{component}"
+    assert program in PROJECT["scripts"]
+    final = stage(component)
+    assert f'ENTRYPOINT ["{program}"]' in final
+    assert f"COPY --from={component}-build " in final
+    port = DEFAULT_PORTS[component.replace("-", "_")]
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", final, re.MULTILINE)
+    workload = next(w for w in workloads(release("defaults")) if COMPONENTS[w.key] == component)
+    assert exposed.split() == [str(port), str(workload.ports["metrics"])]
+
+
+def test_images_run_as_the_user_of_the_pods() -> None:
+    users = re.findall(r"^USER (.*)$", TEXT, re.MULTILINE)
+    for workload in workloads(release("defaults")):
+        context = workload.pod["spec"]["securityContext"]
+        assert users == [f"{context['runAsUser']}:{context['runAsGroup']}"]
+        image = workload.container["image"].rpartition("/")[2]
+        assert image == f"{COMPONENTS[workload.key]}:{PROJECT['version']}"
+        assert workload.command[0] == f"skipstone-{COMPONENTS[workload.key]}"
+
+
+def test_stores_and_the_orchestrator_are_built_before_anything_with_torch() -> None:
+    """Builders that do not skip stages stop at the target: it must come before the large ones."""
+    without, _, with_torch = TEXT.partition("FROM build AS embedding-build")
+    assert "torch" not in without.replace("without torch", "")
+    assert "torch" in with_torch
+
+
+@pytest.mark.parametrize("name", ["latent_kv", "vector_index", "orchestrator"])
+def test_a_service_without_a_model_imports_no_torch(name: str) -> None:
+    code = f"import skipstone_{name}.__main__, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_the_images_copy_is_in_the_build_context() -> None:
+    ignore = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    kept = {line.removeprefix("!") for line in ignore if line.startswith("!")}
+    copied = {
+        word
+        for line in re.findall(r"^COPY (?!--from)(.*)$", TEXT, re.MULTILINE)
+        for word in line.split()[:-1]
+    }
+    assert copied == kept
