@@ -18,6 +18,14 @@ from skipstone_client._orchestrator_requests import (
 )
 from skipstone_client._sync_client import MessageStream, SyncClient
 from skipstone_shared.credentials import Credentials
+from skipstone_shared.deletion import DeletedNamespace, DeletedPrompt, Leftovers
+from skipstone_shared.deletion_messages import (
+    delete_prompt_request,
+    deleted_namespace_from_message,
+    deleted_prompt_from_message,
+    leftovers_from_message,
+    verify_request,
+)
 from skipstone_shared.explanation_messages import explanation_from_message
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.latents import LatentFingerprint
@@ -221,6 +229,53 @@ class OrchestratorClient(SyncClient[OrchestratorStub]):
         """
         request = new_message(pb.DeleteEntriesRequest, namespace=namespace, entry_ids=entry_ids)
         return list(self._call(self._stub.DeleteEntries, request, timeout_s).existed)
+
+    def delete_prompt(
+        self,
+        prompt: str = "",
+        namespace: str = "",
+        *,
+        prompt_hash: str = "",
+        timeout_s: float | None = None,
+    ) -> DeletedPrompt:
+        """Removes every entry of a prompt from both stores, given itself or by its hash.
+
+        Raises:
+            InvalidArgument: neither or both are given.
+            Unavailable: a store cannot be reached; repeat the call.
+        """
+        request = delete_prompt_request(namespace, prompt, prompt_hash)
+        return deleted_prompt_from_message(self._call(self._stub.DeletePrompt, request, timeout_s))
+
+    def delete_namespace(
+        self, namespace: str, *, timeout_s: float | None = None
+    ) -> DeletedNamespace:
+        """Removes everything of a namespace from both stores.
+
+        Raises:
+            Unavailable: a store cannot be reached; repeat the call.
+        """
+        request = new_message(pb.DeleteNamespaceRequest, namespace=namespace)
+        return deleted_namespace_from_message(
+            self._call(self._stub.DeleteNamespace, request, timeout_s)
+        )
+
+    def verify_deleted(
+        self,
+        namespace: str = "",
+        *,
+        entry_ids: Sequence[str] = (),
+        prompt: str = "",
+        prompt_hash: str = "",
+        timeout_s: float | None = None,
+    ) -> Leftovers:
+        """What both stores still have of entries, of a prompt, or of the whole namespace.
+
+        Raises:
+            Unavailable: a store cannot be reached; nothing is proved.
+        """
+        request = verify_request(namespace, entry_ids, prompt, prompt_hash)
+        return leftovers_from_message(self._call(self._stub.VerifyDeleted, request, timeout_s))
 
     def get_stats(
         self, namespace: str = "", *, timeout_s: float | None = None

@@ -15,6 +15,7 @@ from skipstone_client.aio import (
 )
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.gate import RerankGate, SimilarityGate
+from skipstone_orchestrator.prompt_keys import read_prompt_keys
 from skipstone_orchestrator.server import mounted
 from skipstone_orchestrator.tcp_knock import TcpKnock
 from skipstone_orchestrator.wiring import Backends, Orchestrator
@@ -33,6 +34,7 @@ def main() -> int:
 
 async def _build(settings: OrchestratorSettings) -> AsyncMounted:
     credentials = settings.credentials()
+    prompts = read_prompt_keys(settings.prompt_key_file)
     embedder = AsyncEmbeddingClient(settings.embedding_target, credentials=credentials)
     index = AsyncVectorIndexClient(settings.vector_index_target, credentials=credentials)
     store = AsyncLatentKVClient(settings.latent_kv_target, credentials=credentials)
@@ -42,7 +44,7 @@ async def _build(settings: OrchestratorSettings) -> AsyncMounted:
     orchestrator = Orchestrator(
         settings,
         Backends(embedder, index, store, denoiser),
-        RerankGate(embedder) if settings.gate == "rerank" else SimilarityGate(),
+        RerankGate(embedder, prompts) if settings.gate == "rerank" else SimilarityGate(),
         version=version("skipstone"),
         clock=time.monotonic,
         draw_seed=lambda: secrets.randbits(_SEED_BITS),

@@ -84,6 +84,10 @@ class EntryIndex(Protocol):
         """Removes entries from every partition; per id whether it was there."""
         ...
 
+    async def delete_partition(self, namespace: str, compatibility_key: str = "") -> int:
+        """Removes a partition, or all of the namespace; how many entries there were."""
+        ...
+
     async def get_stats(self, namespace: str) -> IndexStats:
         """Counts of a namespace."""
         ...
@@ -120,10 +124,18 @@ class LatentEntries(Protocol):
         """Removes entries; per id whether it was there."""
         ...
 
+    async def delete_namespace(self, namespace: str) -> int:
+        """Removes every entry of a namespace; how many there were."""
+        ...
+
     async def list_entries(
-        self, namespace: str, *, page_size: int = 100, page_token: str = ""
+        self,
+        namespace: str,
+        page_size: int = 100,
+        page_token: str = "",
+        include_uncommitted: bool = False,
     ) -> StoredEntryPage:
-        """One page of the committed entries, by ascending id."""
+        """One page of the entries, by ascending id; of the committed ones where not told else."""
         ...
 
     async def watch_evictions(self, namespace: str, after_sequence: int = 0) -> EvictionStream:

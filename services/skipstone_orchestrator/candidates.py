@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from skipstone_orchestrator.compatibility import same_prompt
 from skipstone_orchestrator.decision import ClosedReuse, Decision, Query
 from skipstone_orchestrator.drift_guard import (
     QUARANTINED,
@@ -129,7 +128,7 @@ def _donor(query: Query, hit: SearchHit, score: float | None) -> Donor:
         score=score,
         depth=hit.entry.depth,
         steps={ref.step_index for ref in hit.entry.snapshots},
-        same_prompt=same_prompt(hit.entry, query.prompt),
+        same_prompt=query.prompts.is_of(hit.entry, query.prompt),
         same_seed=query.seed is not None and hit.entry.seed == query.seed,
     )
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import uuid
 
-from skipstone_shared.index_entries import IndexEntry
 from skipstone_shared.latents import canonical_hash
 
 _VERSION = 1
@@ -26,6 +25,7 @@ PROMPT_HASH_LABEL = "prompt_hash"
 def exact_entry_id(compatibility_key: str, prompt: str, seed: int) -> str:
     """Entry id of a canonical request's full run: `x` and 32 hexadecimal digits.
 
+    The prompt is what stands for it: `PromptKeys.exact`.
     The namespace is not hashed: it is a partition of every store.
     """
     return "x" + canonical_hash([_VERSION, compatibility_key, prompt, seed])
@@ -61,10 +61,9 @@ def prompt_hash(prompt: str) -> str:
     Kept with an entry even when its prompt is not, since the same prompt with another seed must not
     be given the donor's picture again. It only ever forbids a trajectory; it never makes a hit.
     """
-    return canonical_hash(" ".join(prompt.casefold().split()))
+    return canonical_hash(without_form(prompt))
 
 
-def same_prompt(entry: IndexEntry, prompt: str) -> bool:
-    """Whether an entry was generated from this prompt."""
-    told = entry.labels.get(PROMPT_HASH_LABEL)
-    return entry.prompt == prompt if told is None else told == prompt_hash(prompt)
+def without_form(prompt: str) -> str:
+    """A prompt without what rarely changes its meaning: case and runs of white space."""
+    return " ".join(prompt.casefold().split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -129,6 +130,11 @@ class OrchestratorSettings(CallerSettings):
 
     store_prompts: bool = True
     """Whether the index keeps the prompt of an entry, or only its hash."""
+
+    prompt_key_file: Path | None = None
+    """File with a secret of at least 32 bytes, the same for every replica: prompts are then saved
+    only as hashes that need it to be told. None saves them as store_prompts says. Another wording
+    of a stored prompt then finds no donor."""
 
     embedding_timeout_s: float = Field(default=0.25, gt=0.0)
     """Deadline of a prompt's vector in a lookup, in seconds. A busy CPU needs a tenth."""

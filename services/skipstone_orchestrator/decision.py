@@ -7,6 +7,7 @@ import dataclasses
 from skipstone_orchestrator.cache_options import CacheUse
 from skipstone_orchestrator.drift_guard import ReuseTier
 from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.latents import LatentRef
@@ -38,6 +39,7 @@ class Query:
         use: Options in force.
         explains: Whether only the decision is wanted, with all that speaks for and against it:
             every candidate that could be taken is checked, and nothing is repaired.
+        prompts: How prompts stand in what is saved.
     """
 
     namespace: str
@@ -50,6 +52,12 @@ class Query:
     schedule: Schedule
     use: CacheUse
     explains: bool = False
+    prompts: PromptKeys = dataclasses.field(default_factory=PromptKeys)
+
+    @property
+    def exact_prompt(self) -> str:
+        """What stands for the prompt in the ids of entries."""
+        return self.prompts.exact(self.prompt)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

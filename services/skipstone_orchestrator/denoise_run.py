@@ -205,7 +205,7 @@ class DenoiseRun:
 
     def _own_entry_id(self, seed: int) -> str:
         """Where the exact tier will look for what this run gives."""
-        request = self._query.compatibility_key, self._query.prompt, seed
+        request = self._query.compatibility_key, self._query.exact_prompt, seed
         if self._decision.tier is HitTier.APPROXIMATE:
             return resumed_entry_id(*request, self._policy.version)
         return exact_entry_id(*request)

@@ -17,6 +17,7 @@ from skipstone_orchestrator.generation_calls import GenerationCall, planned_quer
 from skipstone_orchestrator.journal import BUILD_QUERY, Journal
 from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import Candidate, Explanation, HitTier, LookupDecision
@@ -32,6 +33,7 @@ class Explainer:
         lookup: Lookup,
         policy: ReusePolicy,
         defaults: CacheDefaults,
+        prompts: PromptKeys,
         clock: Clock,
         draw_seed: Callable[[], int],
     ) -> None:
@@ -42,6 +44,7 @@ class Explainer:
             lookup: Decides.
             policy: Reuse policy.
             defaults: What holds for requests that do not say.
+            prompts: How prompts stand in what is saved.
             clock: Seconds.
             draw_seed: Gives the seed that a request without one would get.
         """
@@ -49,6 +52,7 @@ class Explainer:
         self._lookup = lookup
         self._policy = policy
         self._defaults = defaults
+        self._prompts = prompts
         self._clock = clock
         self._draw_seed = draw_seed
 
@@ -68,7 +72,9 @@ class Explainer:
         with journal.stage(BUILD_QUERY):
             plan = await self._planner.plan(namespace, params)
         check_key_steps(use.key_steps, len(plan.sigmas) - 1)
-        query = dataclasses.replace(planned_query(call, namespace, use, plan), explains=True)
+        query = dataclasses.replace(
+            planned_query(call, namespace, use, plan, self._prompts), explains=True
+        )
         decision = await self._lookup.decide(query, journal)
         times = journal.times()
         found = await self._with_candidates(query, decision)
@@ -98,7 +104,7 @@ class Explainer:
         use = query.use
         exact_id = ""
         if query.exact_wanted and query.seed is not None:
-            exact_id = exact_entry_id(query.compatibility_key, query.prompt, query.seed)
+            exact_id = exact_entry_id(query.compatibility_key, query.exact_prompt, query.seed)
         steps = use.key_steps or default_key_steps(self._policy, query.schedule, use.limits.kind)
         return LookupDecision(
             tier=decision.tier,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from skipstone_orchestrator.compatibility import same_prompt
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_shared.embeddings import EmbeddingInput, RerankScores
 from skipstone_shared.index_entries import SearchHit
 
@@ -68,18 +68,20 @@ class RerankGate:
 
     service = "embedding"
 
-    def __init__(self, reranker: Reranker) -> None:
+    def __init__(self, reranker: Reranker, prompts: PromptKeys | None = None) -> None:
         """Creates the gate.
 
         Args:
             reranker: Client of the service; not owned.
+            prompts: Tells which entries are of a prompt; None: by hashes without a key.
         """
         self._reranker = reranker
+        self._prompts = prompts or PromptKeys()
         self._reranker_id = ""
 
     async def score(self, namespace: str, prompt: str, hits: Sequence[SearchHit]) -> RerankScores:
         """The reranker's scores; see `Gate`."""
-        same = {i for i, hit in enumerate(hits) if same_prompt(hit.entry, prompt)}
+        same = {i for i, hit in enumerate(hits) if self._prompts.is_of(hit.entry, prompt)}
         asked = [i for i, hit in enumerate(hits) if hit.entry.prompt and i not in same]
         scores = [1.0 if i in same else 0.0 for i in range(len(hits))]
         if asked or not self._reranker_id:

@@ -7,6 +7,7 @@ import dataclasses
 from skipstone_orchestrator.cache_options import CacheUse
 from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_shared.calibration import model_hash
 from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
 from skipstone_shared.generation import GenerationParams
@@ -28,7 +29,11 @@ class GenerationCall:
 
 
 def planned_query(
-    call: GenerationCall, namespace: str, use: CacheUse, plan: GenerationPlan
+    call: GenerationCall,
+    namespace: str,
+    use: CacheUse,
+    plan: GenerationPlan,
+    prompts: PromptKeys,
 ) -> Query:
     """What is looked for: the call, its options in force, and what its run would be."""
     kinds = [_REUSE_KINDS[kind] for kind in plan.resume_kinds if kind in _REUSE_KINDS]
@@ -45,4 +50,5 @@ def planned_query(
             plan.sigmas, plan.fingerprint.prediction_type, kinds, plan.resumable_steps
         ),
         use=use,
+        prompts=prompts,
     )

@@ -93,7 +93,7 @@ class Lookup:
     @traced("exact")
     async def _exact(self, query: Query, journal: Journal, budget: Budget) -> Decision:
         assert query.seed is not None, "an exact request has a seed"
-        request = query.compatibility_key, query.prompt, query.seed
+        request = query.compatibility_key, query.exact_prompt, query.seed
         full = await self._stored(query, exact_entry_id(*request), 0, journal, budget)
         if full.reason != NO_CANDIDATE or query.use.full_runs_only:
             return full

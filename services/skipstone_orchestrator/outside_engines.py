@@ -21,6 +21,7 @@ from skipstone_orchestrator.journal import Journal
 from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.noise_levels import Schedule
 from skipstone_orchestrator.plans import check_prompt, check_seed
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps
 from skipstone_orchestrator.saver import EntryWriter, SaveJob
 from skipstone_orchestrator.served_counts import ServedCounts
@@ -79,6 +80,7 @@ class OutsideEngines:
         counts: ServedCounts,
         policy: ReusePolicy,
         defaults: CacheDefaults,
+        prompts: PromptKeys,
         timeout_s: float,
         clock: Clock,
     ) -> None:
@@ -92,6 +94,7 @@ class OutsideEngines:
             counts: Where fallbacks and saves are counted.
             policy: Reuse policy.
             defaults: What holds for requests that do not say.
+            prompts: How prompts stand in what is saved.
             timeout_s: Seconds a call of a save may take.
             clock: Seconds.
         """
@@ -102,6 +105,7 @@ class OutsideEngines:
         self._counts = counts
         self._policy = policy
         self._defaults = defaults
+        self._prompts = prompts
         self._timeout_s = timeout_s
         self._clock = clock
 
@@ -147,7 +151,7 @@ class OutsideEngines:
         if call.depth < 0:
             raise InvalidArgument(f"depth is {call.depth}", field="depth", allowed="0 and up")
         key = _checked_key(call.fingerprint)
-        request = key, call.prompt, call.seed
+        request = key, self._prompts.exact(call.prompt), call.seed
         _check_owner(
             entry_id, exact_entry_id(*request), resumed_entry_id(*request, self._policy.version)
         )
@@ -181,7 +185,7 @@ class OutsideEngines:
         """Id under which the engine is to store what its run gives."""
         if query.seed is None:
             return fresh_entry_id()
-        request = query.compatibility_key, query.prompt, query.seed
+        request = query.compatibility_key, query.exact_prompt, query.seed
         if tier is HitTier.APPROXIMATE:
             return resumed_entry_id(*request, self._policy.version)
         return exact_entry_id(*request)
@@ -205,6 +209,7 @@ class OutsideEngines:
             # The engine knows what it can do and says so with reuse_kind.
             schedule=Schedule.of(call.sigmas, call.fingerprint.prediction_type, ReuseKind),
             use=use,
+            prompts=self._prompts,
         )
 
 

@@ -29,6 +29,7 @@ from skipstone_orchestrator.joined_requests import joined, sharing_key, taken_ov
 from skipstone_orchestrator.journal import BUILD_QUERY, DENOISE, Journal
 from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.request_spans import describe_request
 from skipstone_orchestrator.reuse_policy import ReusePolicy
 from skipstone_orchestrator.saver import Saver
@@ -78,10 +79,12 @@ class PipelineSettings:
     Attributes:
         defaults: What holds for requests that do not say.
         lease_s: Lease of snapshots until they are saved, in seconds.
+        prompts: How prompts stand in what is saved.
     """
 
     defaults: CacheDefaults
     lease_s: float
+    prompts: PromptKeys = dataclasses.field(default_factory=PromptKeys)
 
 
 class GenerationPipeline:
@@ -177,7 +180,7 @@ class GenerationPipeline:
             check_key_steps(use.key_steps, len(plan.sigmas) - 1)
             if attempt == 0:
                 yield GenerateAccepted(request_id, plan.params)
-            query = planned_query(call, namespace, use, plan)
+            query = planned_query(call, namespace, use, plan, self._settings.prompts)
             run = functools.partial(self._run, query, plan, journal, request_id)
             place = self._runs.board(sharing_key(query, plan), run)
             has_started = False

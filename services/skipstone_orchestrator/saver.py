@@ -18,10 +18,10 @@ from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.compatibility import (
     PROMPT_HASH_LABEL,
     donor_partition,
-    prompt_hash,
 )
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.journal import SAVE
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.served_counts import ServedCounts
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.errors import EntryNotFound, SkipstoneError
@@ -68,11 +68,13 @@ class SaveSettings:
         timeout_s: Seconds each call of a save may take.
         store_prompts: Whether the index keeps the prompt of an entry.
         max_donor_depth: Depth up to which an entry may be found as a donor.
+        prompts: How prompts stand in what is saved.
     """
 
     timeout_s: float
     store_prompts: bool
     max_donor_depth: int
+    prompts: PromptKeys = dataclasses.field(default_factory=PromptKeys)
 
 
 class EntryWriter:
@@ -135,7 +137,7 @@ class EntryWriter:
             snapshots=job.snapshots,
             depth=job.depth,
             embedding_model_id=embedding.model_id,
-            labels={PROMPT_HASH_LABEL: prompt_hash(job.prompt)},
+            labels={PROMPT_HASH_LABEL: self._settings.prompts.hash(job.prompt)},
         )
 
     @traced("discard")
@@ -256,6 +258,16 @@ class Saver:
                 get_logger().warning("clean-up failed", reason=error.reason, error=error.message)
             finally:
                 self._queue.task_done()
+
+    async def settle(self) -> None:
+        """Waits until everything that waits at this moment is done; what comes later is not."""
+        reached = asyncio.Event()
+
+        async def reach() -> None:
+            reached.set()
+
+        await self._queue.put(reach)
+        await reached.wait()
 
     async def drain(self, timeout_s: float) -> None:
         """Waits until the queue is worked off, at most `timeout_s`."""

@@ -10,6 +10,7 @@ import grpc
 
 from skipstone.orchestrator.v1 import orchestrator_pb2 as pb
 from skipstone.orchestrator.v1 import orchestrator_pb2_grpc
+from skipstone_orchestrator.deletions import Deletions
 from skipstone_orchestrator.entries import Entries
 from skipstone_orchestrator.explainer import Explainer
 from skipstone_orchestrator.generation_calls import GenerationCall
@@ -17,6 +18,11 @@ from skipstone_orchestrator.outside_engines import LookupCall, OutsideEngines, S
 from skipstone_orchestrator.pipeline import GenerationPipeline
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.wiring import Orchestrator
+from skipstone_shared.deletion_messages import (
+    deleted_namespace_to_message,
+    deleted_prompt_to_message,
+    leftovers_to_message,
+)
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.explanation_messages import explanation_to_message
 from skipstone_shared.generation_messages import params_from_message
@@ -48,6 +54,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         explainer: Explainer,
         engines: OutsideEngines,
         entries: Entries,
+        deletions: Deletions,
         replica: Replica,
     ) -> None:
         """Creates the servicer over the domain objects."""
@@ -55,6 +62,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self._explainer = explainer
         self._engines = engines
         self._entries = entries
+        self._deletions = deletions
         self._replica = replica
 
     async def Generate(  # noqa: N802 - the rpc's name
@@ -128,6 +136,32 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         existed = await self._entries.delete(request.namespace, request.entry_ids)
         return _deleted(existed)
 
+    async def DeletePrompt(  # noqa: N802
+        self, request: pb.DeletePromptRequest, context: Context
+    ) -> pb.DeletePromptResponse:
+        """Removes every entry of a prompt."""
+        deleted = await self._deletions.delete_prompt(
+            request.namespace, request.prompt, request.prompt_hash
+        )
+        return deleted_prompt_to_message(deleted)
+
+    async def DeleteNamespace(  # noqa: N802
+        self, request: pb.DeleteNamespaceRequest, context: Context
+    ) -> pb.DeleteNamespaceResponse:
+        """Removes everything of a namespace."""
+        return deleted_namespace_to_message(
+            await self._deletions.delete_namespace(request.namespace)
+        )
+
+    async def VerifyDeleted(  # noqa: N802
+        self, request: pb.VerifyDeletedRequest, context: Context
+    ) -> pb.VerifyDeletedResponse:
+        """Asks both stores what is left."""
+        left = await self._deletions.verify(
+            request.namespace, request.entry_ids, request.prompt, request.prompt_hash
+        )
+        return leftovers_to_message(left)
+
     async def GetStats(  # noqa: N802
         self, request: pb.GetStatsRequest, context: Context
     ) -> pb.GetStatsResponse:
@@ -172,6 +206,7 @@ def mounted(
         orchestrator.explainer,
         orchestrator.engines,
         orchestrator.entries,
+        orchestrator.deletions,
         orchestrator.replica,
     )
 

@@ -16,6 +16,7 @@ from skipstone_orchestrator.breaker import CircuitBreaker, Clock, Monitor
 from skipstone_orchestrator.candidates import CandidateJudge
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.deadlines import Guards
+from skipstone_orchestrator.deletions import Deletions
 from skipstone_orchestrator.donor_search import DonorSearch
 from skipstone_orchestrator.drift_guard import DriftGuard
 from skipstone_orchestrator.entries import Entries
@@ -27,6 +28,7 @@ from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.outside_engines import OutsideEngines
 from skipstone_orchestrator.pipeline import GenerationPipeline, PipelineSettings
 from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.prompt_keys import read_prompt_keys
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.saver import EntryWriter, Saver, SaveSettings
 from skipstone_orchestrator.served_counts import BreakerCollector, ServedCounts
@@ -96,6 +98,7 @@ class Orchestrator:
         self._clock = clock
         self._knock = knock
         self._tasks: list[asyncio.Task[None]] = []
+        self._prompts = read_prompt_keys(settings.prompt_key_file)
         self._policies = settings.policies()
         self._policy = self._policies.base
         self._counts = ServedCounts()
@@ -124,6 +127,14 @@ class Orchestrator:
         self.engines = self._make_engines()
         self.entries = Entries(
             backends.index, backends.store, self._guards, settings.call_timeout_s
+        )
+        self.deletions = Deletions(
+            index=backends.index,
+            store=backends.store,
+            guards=self._guards,
+            prompts=self._prompts,
+            settle=self.saver.settle,
+            timeout_s=settings.call_timeout_s,
         )
         self.replica = self._make_replica(version)
         self._upkeep = Upkeep(settings, backends.index, backends.store, self._guards)
@@ -201,8 +212,9 @@ class Orchestrator:
             guards=self._guards,
             settings=SaveSettings(
                 timeout_s=settings.call_timeout_s,
-                store_prompts=settings.store_prompts,
+                store_prompts=settings.store_prompts and not self._prompts.is_keyed,
                 max_donor_depth=self._policy.max_donor_depth,
+                prompts=self._prompts,
             ),
         )
 
@@ -255,7 +267,7 @@ class Orchestrator:
             audits=self._audits,
             activity=self._activity,
             policy=self._policy,
-            settings=PipelineSettings(settings.cache_defaults(), settings.lease_s),
+            settings=PipelineSettings(settings.cache_defaults(), settings.lease_s, self._prompts),
             clock=self._clock,
             draw_seed=draw_seed,
         )
@@ -266,6 +278,7 @@ class Orchestrator:
             lookup=self._lookup,
             policy=self._policy,
             defaults=self._settings.cache_defaults(),
+            prompts=self._prompts,
             clock=self._clock,
             draw_seed=draw_seed,
         )
@@ -280,6 +293,7 @@ class Orchestrator:
             counts=self._counts,
             policy=self._policy,
             defaults=settings.cache_defaults(),
+            prompts=self._prompts,
             timeout_s=settings.call_timeout_s,
             clock=self._clock,
         )

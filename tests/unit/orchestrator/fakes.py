@@ -59,6 +59,7 @@ from skipstone_shared.latents import (
 from skipstone_shared.stored_entries import (
     StoreCapabilities,
     StoredEntry,
+    StoredEntryPage,
     StoredSnapshot,
     StoreStats,
 )
@@ -176,6 +177,15 @@ class MemoryIndex(Service):
                     part.pop(entry_id, None)
         return existed
 
+    async def delete_partition(self, namespace: str, compatibility_key: str = "") -> int:
+        await self.meet("delete_partition")
+        gone = [
+            key
+            for key in self.partitions
+            if key[0] == namespace and compatibility_key in ("", key[1])
+        ]
+        return sum(len(self.partitions.pop(key)) for key in gone)
+
     async def get_stats(self, namespace: str) -> IndexStats:
         await self.meet("get_stats")
         return IndexStats(len(self.ids(namespace)), len(self.partitions))
@@ -240,6 +250,30 @@ class MemoryStore(Service):
         await self.meet("delete_entries")
         self.committed -= {(namespace, i) for i in entry_ids}
         return [self.entries.pop((namespace, i), None) is not None for i in entry_ids]
+
+    async def delete_namespace(self, namespace: str) -> int:
+        await self.meet("delete_namespace")
+        gone = [key for key in self.entries if key[0] == namespace]
+        self.committed -= set(gone)
+        return sum(bool(self.entries.pop(key)) for key in gone)
+
+    async def list_entries(
+        self,
+        namespace: str,
+        page_size: int = 100,
+        page_token: str = "",
+        include_uncommitted: bool = False,
+    ) -> StoredEntryPage:
+        await self.meet("list_entries")
+        ids = sorted(
+            i
+            for ns, i in self.entries
+            if ns == namespace
+            and i > page_token
+            and (include_uncommitted or (ns, i) in self.committed)
+        )
+        entries = tuple(self._entry(namespace, i) for i in ids[:page_size])
+        return StoredEntryPage(entries, ids[page_size - 1] if len(ids) > page_size else "")
 
     async def get_stats(self, namespace: str) -> StoreStats:
         await self.meet("get_stats")

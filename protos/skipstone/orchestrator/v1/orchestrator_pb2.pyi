@@ -1237,6 +1237,190 @@ class DeleteEntriesResponse(_message.Message):
 Global___DeleteEntriesResponse: _TypeAlias = DeleteEntriesResponse  # noqa: Y015
 
 @_typing.final
+class DeletePromptRequest(_message.Message):
+    """Request of DeletePrompt. Exactly one of prompt and prompt_hash is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    PROMPT_HASH_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace; empty means "default"."""
+    prompt: _builtins.str
+    """The prompt."""
+    prompt_hash: _builtins.str
+    """Its hash as it is saved, 32 hexadecimal digits, where the prompt itself must not be sent again."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        prompt: _builtins.str = ...,
+        prompt_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "prompt", b"prompt", "prompt_hash", b"prompt_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePromptRequest: _TypeAlias = DeletePromptRequest  # noqa: Y015
+
+@_typing.final
+class DeletePromptResponse(_message.Message):
+    """Answer of DeletePrompt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_COUNT_FIELD_NUMBER: _builtins.int
+    PROMPT_HASH_FIELD_NUMBER: _builtins.int
+    deleted_count: _builtins.int
+    """Number of entries that were there."""
+    prompt_hash: _builtins.str
+    """The hash that entries of the prompt are saved with."""
+    def __init__(
+        self,
+        *,
+        deleted_count: _builtins.int = ...,
+        prompt_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "prompt_hash", b"prompt_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePromptResponse: _TypeAlias = DeletePromptResponse  # noqa: Y015
+
+@_typing.final
+class DeleteNamespaceRequest(_message.Message):
+    """Request of DeleteNamespace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace; empty means "default"."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteNamespaceRequest: _TypeAlias = DeleteNamespaceRequest  # noqa: Y015
+
+@_typing.final
+class DeleteNamespaceResponse(_message.Message):
+    """Answer of DeleteNamespace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_VECTORS_FIELD_NUMBER: _builtins.int
+    DELETED_LATENTS_FIELD_NUMBER: _builtins.int
+    deleted_vectors: _builtins.int
+    """Number of entries removed from vector_index."""
+    deleted_latents: _builtins.int
+    """Number of entries removed from latent_kv, with those that were never committed."""
+    def __init__(
+        self,
+        *,
+        deleted_vectors: _builtins.int = ...,
+        deleted_latents: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_latents", b"deleted_latents", "deleted_vectors", b"deleted_vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteNamespaceResponse: _TypeAlias = DeleteNamespaceResponse  # noqa: Y015
+
+@_typing.final
+class VerifyDeletedRequest(_message.Message):
+    """Request of VerifyDeleted. At most one of entry_ids, prompt and prompt_hash is set; with none the
+    whole namespace is meant.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    ENTRY_IDS_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    PROMPT_HASH_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace; empty means "default"."""
+    prompt: _builtins.str
+    """A prompt."""
+    prompt_hash: _builtins.str
+    """Its hash as it is saved."""
+    @_builtins.property
+    def entry_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Entry ids, up to 1000."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        entry_ids: _abc.Iterable[_builtins.str] | None = ...,
+        prompt: _builtins.str = ...,
+        prompt_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_ids", b"entry_ids", "namespace", b"namespace", "prompt", b"prompt", "prompt_hash", b"prompt_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyDeletedRequest: _TypeAlias = VerifyDeletedRequest  # noqa: Y015
+
+@_typing.final
+class VerifyDeletedResponse(_message.Message):
+    """Answer of VerifyDeleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTOR_ENTRY_IDS_FIELD_NUMBER: _builtins.int
+    LATENT_ENTRY_IDS_FIELD_NUMBER: _builtins.int
+    CHECKED_COUNT_FIELD_NUMBER: _builtins.int
+    UNATTRIBUTED_COUNT_FIELD_NUMBER: _builtins.int
+    checked_count: _builtins.int
+    """Number of entries that were looked at in both stores."""
+    unattributed_count: _builtins.int
+    """Of a prompt: entries of latent_kv without a vector. latent_kv knows no prompts, so each of them
+    may be of this one, until its lease ends or a reconcile pass removes it.
+    """
+    @_builtins.property
+    def vector_entry_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids that vector_index still has, up to 1000."""
+
+    @_builtins.property
+    def latent_entry_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids that latent_kv still has, committed or not, up to 1000. Of a prompt: those whose vector is
+        left.
+        """
+
+    def __init__(
+        self,
+        *,
+        vector_entry_ids: _abc.Iterable[_builtins.str] | None = ...,
+        latent_entry_ids: _abc.Iterable[_builtins.str] | None = ...,
+        checked_count: _builtins.int = ...,
+        unattributed_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked_count", b"checked_count", "latent_entry_ids", b"latent_entry_ids", "unattributed_count", b"unattributed_count", "vector_entry_ids", b"vector_entry_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyDeletedResponse: _TypeAlias = VerifyDeletedResponse  # noqa: Y015
+
+@_typing.final
 class GetStatsRequest(_message.Message):
     """Request of GetStats."""
 

@@ -71,6 +71,21 @@ class OrchestratorStub:
                 request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteEntriesRequest.SerializeToString,
                 response_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteEntriesResponse.FromString,
                 _registered_method=True)
+        self.DeletePrompt = channel.unary_unary(
+                '/skipstone.orchestrator.v1.Orchestrator/DeletePrompt',
+                request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeletePromptRequest.SerializeToString,
+                response_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeletePromptResponse.FromString,
+                _registered_method=True)
+        self.DeleteNamespace = channel.unary_unary(
+                '/skipstone.orchestrator.v1.Orchestrator/DeleteNamespace',
+                request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteNamespaceRequest.SerializeToString,
+                response_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteNamespaceResponse.FromString,
+                _registered_method=True)
+        self.VerifyDeleted = channel.unary_unary(
+                '/skipstone.orchestrator.v1.Orchestrator/VerifyDeleted',
+                request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.VerifyDeletedRequest.SerializeToString,
+                response_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.VerifyDeletedResponse.FromString,
+                _registered_method=True)
         self.GetStats = channel.unary_unary(
                 '/skipstone.orchestrator.v1.Orchestrator/GetStats',
                 request_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.GetStatsRequest.SerializeToString,
@@ -178,9 +193,49 @@ class OrchestratorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeletePrompt(self, request, context):
+        """Removes every entry of a prompt from both stores, and waits for what this replica is saving.
+        Prompts that differ only in case and white space are one. Idempotent. It looks at every entry of
+        the namespace, so give it time. Entries that are saved by others meanwhile may stay: repeat it,
+        and ask VerifyDeleted.
+        Errors:
+        INVALID_ARGUMENT: a bad namespace, prompt or hash; correct the call.
+        UNAVAILABLE: a store cannot be reached; repeat the call.
+        DEADLINE_EXCEEDED: some may be removed; repeat the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteNamespace(self, request, context):
+        """Removes everything of a namespace from both stores, also what was never committed, and waits for
+        what this replica is saving. Idempotent. Entries that are saved by others meanwhile may stay:
+        repeat it, and ask VerifyDeleted.
+        Errors:
+        INVALID_ARGUMENT: a bad namespace; correct the call.
+        UNAVAILABLE: a store cannot be reached; repeat the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyDeleted(self, request, context):
+        """Asks both stores themselves whether anything is left of entries, a prompt or a namespace.
+        Idempotent, no side effects.
+        Errors:
+        INVALID_ARGUMENT: a bad namespace, id, prompt or hash, or more than one of ids, prompt and
+        hash; correct the call.
+        UNAVAILABLE: a store cannot be reached, so nothing is proved; repeat the call.
+        DEADLINE_EXCEEDED: nothing is proved; repeat the call with more time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStats(self, request, context):
         """What was served and saved since the start of this replica, and the state of the services behind
-        it. Idempotent, no side effects.
+        it. A caller that has only some namespaces is told of the one asked for: without what the drift
+        guard has measured, and without targets and errors of the services. Idempotent, no side effects.
         Errors:
         INVALID_ARGUMENT: a bad namespace; correct the call.
         """
@@ -234,6 +289,21 @@ def add_OrchestratorServicer_to_server(servicer, server):
                     servicer.DeleteEntries,
                     request_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteEntriesRequest.FromString,
                     response_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteEntriesResponse.SerializeToString,
+            ),
+            'DeletePrompt': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePrompt,
+                    request_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeletePromptRequest.FromString,
+                    response_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeletePromptResponse.SerializeToString,
+            ),
+            'DeleteNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteNamespace,
+                    request_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteNamespaceRequest.FromString,
+                    response_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteNamespaceResponse.SerializeToString,
+            ),
+            'VerifyDeleted': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyDeleted,
+                    request_deserializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.VerifyDeletedRequest.FromString,
+                    response_serializer=skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.VerifyDeletedResponse.SerializeToString,
             ),
             'GetStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStats,
@@ -437,6 +507,87 @@ class Orchestrator:
             '/skipstone.orchestrator.v1.Orchestrator/DeleteEntries',
             skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteEntriesRequest.SerializeToString,
             skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeletePrompt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.orchestrator.v1.Orchestrator/DeletePrompt',
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeletePromptRequest.SerializeToString,
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeletePromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.orchestrator.v1.Orchestrator/DeleteNamespace',
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteNamespaceRequest.SerializeToString,
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.DeleteNamespaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyDeleted(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.orchestrator.v1.Orchestrator/VerifyDeleted',
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.VerifyDeletedRequest.SerializeToString,
+            skipstone_dot_orchestrator_dot_v1_dot_orchestrator__pb2.VerifyDeletedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -97,9 +97,37 @@ class OrchestratorStub:
       INVALID_ARGUMENT: no id, or more than 1000; correct the call.
       UNAVAILABLE: a store cannot be reached; repeat the call.
     """
+    DeletePrompt: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.DeletePromptRequest, _orchestrator_pb2.DeletePromptResponse]
+    """Removes every entry of a prompt from both stores, and waits for what this replica is saving.
+    Prompts that differ only in case and white space are one. Idempotent. It looks at every entry of
+    the namespace, so give it time. Entries that are saved by others meanwhile may stay: repeat it,
+    and ask VerifyDeleted.
+    Errors:
+      INVALID_ARGUMENT: a bad namespace, prompt or hash; correct the call.
+      UNAVAILABLE: a store cannot be reached; repeat the call.
+      DEADLINE_EXCEEDED: some may be removed; repeat the call.
+    """
+    DeleteNamespace: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.DeleteNamespaceRequest, _orchestrator_pb2.DeleteNamespaceResponse]
+    """Removes everything of a namespace from both stores, also what was never committed, and waits for
+    what this replica is saving. Idempotent. Entries that are saved by others meanwhile may stay:
+    repeat it, and ask VerifyDeleted.
+    Errors:
+      INVALID_ARGUMENT: a bad namespace; correct the call.
+      UNAVAILABLE: a store cannot be reached; repeat the call.
+    """
+    VerifyDeleted: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.VerifyDeletedRequest, _orchestrator_pb2.VerifyDeletedResponse]
+    """Asks both stores themselves whether anything is left of entries, a prompt or a namespace.
+    Idempotent, no side effects.
+    Errors:
+      INVALID_ARGUMENT: a bad namespace, id, prompt or hash, or more than one of ids, prompt and
+        hash; correct the call.
+      UNAVAILABLE: a store cannot be reached, so nothing is proved; repeat the call.
+      DEADLINE_EXCEEDED: nothing is proved; repeat the call with more time.
+    """
     GetStats: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.GetStatsRequest, _orchestrator_pb2.GetStatsResponse]
     """What was served and saved since the start of this replica, and the state of the services behind
-    it. Idempotent, no side effects.
+    it. A caller that has only some namespaces is told of the one asked for: without what the drift
+    guard has measured, and without targets and errors of the services. Idempotent, no side effects.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
     """
@@ -178,9 +206,37 @@ class OrchestratorAsyncStub(OrchestratorStub):
       INVALID_ARGUMENT: no id, or more than 1000; correct the call.
       UNAVAILABLE: a store cannot be reached; repeat the call.
     """
+    DeletePrompt: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.DeletePromptRequest, _orchestrator_pb2.DeletePromptResponse]  # type: ignore[assignment]
+    """Removes every entry of a prompt from both stores, and waits for what this replica is saving.
+    Prompts that differ only in case and white space are one. Idempotent. It looks at every entry of
+    the namespace, so give it time. Entries that are saved by others meanwhile may stay: repeat it,
+    and ask VerifyDeleted.
+    Errors:
+      INVALID_ARGUMENT: a bad namespace, prompt or hash; correct the call.
+      UNAVAILABLE: a store cannot be reached; repeat the call.
+      DEADLINE_EXCEEDED: some may be removed; repeat the call.
+    """
+    DeleteNamespace: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.DeleteNamespaceRequest, _orchestrator_pb2.DeleteNamespaceResponse]  # type: ignore[assignment]
+    """Removes everything of a namespace from both stores, also what was never committed, and waits for
+    what this replica is saving. Idempotent. Entries that are saved by others meanwhile may stay:
+    repeat it, and ask VerifyDeleted.
+    Errors:
+      INVALID_ARGUMENT: a bad namespace; correct the call.
+      UNAVAILABLE: a store cannot be reached; repeat the call.
+    """
+    VerifyDeleted: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.VerifyDeletedRequest, _orchestrator_pb2.VerifyDeletedResponse]  # type: ignore[assignment]
+    """Asks both stores themselves whether anything is left of entries, a prompt or a namespace.
+    Idempotent, no side effects.
+    Errors:
+      INVALID_ARGUMENT: a bad namespace, id, prompt or hash, or more than one of ids, prompt and
+        hash; correct the call.
+      UNAVAILABLE: a store cannot be reached, so nothing is proved; repeat the call.
+      DEADLINE_EXCEEDED: nothing is proved; repeat the call with more time.
+    """
     GetStats: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.GetStatsRequest, _orchestrator_pb2.GetStatsResponse]  # type: ignore[assignment]
     """What was served and saved since the start of this replica, and the state of the services behind
-    it. Idempotent, no side effects.
+    it. A caller that has only some namespaces is told of the one asked for: without what the drift
+    guard has measured, and without targets and errors of the services. Idempotent, no side effects.
     Errors:
       INVALID_ARGUMENT: a bad namespace; correct the call.
     """
@@ -300,13 +356,59 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def DeletePrompt(
+        self,
+        request: _orchestrator_pb2.DeletePromptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.DeletePromptResponse, _abc.Awaitable[_orchestrator_pb2.DeletePromptResponse]]:
+        """Removes every entry of a prompt from both stores, and waits for what this replica is saving.
+        Prompts that differ only in case and white space are one. Idempotent. It looks at every entry of
+        the namespace, so give it time. Entries that are saved by others meanwhile may stay: repeat it,
+        and ask VerifyDeleted.
+        Errors:
+          INVALID_ARGUMENT: a bad namespace, prompt or hash; correct the call.
+          UNAVAILABLE: a store cannot be reached; repeat the call.
+          DEADLINE_EXCEEDED: some may be removed; repeat the call.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteNamespace(
+        self,
+        request: _orchestrator_pb2.DeleteNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.DeleteNamespaceResponse, _abc.Awaitable[_orchestrator_pb2.DeleteNamespaceResponse]]:
+        """Removes everything of a namespace from both stores, also what was never committed, and waits for
+        what this replica is saving. Idempotent. Entries that are saved by others meanwhile may stay:
+        repeat it, and ask VerifyDeleted.
+        Errors:
+          INVALID_ARGUMENT: a bad namespace; correct the call.
+          UNAVAILABLE: a store cannot be reached; repeat the call.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyDeleted(
+        self,
+        request: _orchestrator_pb2.VerifyDeletedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.VerifyDeletedResponse, _abc.Awaitable[_orchestrator_pb2.VerifyDeletedResponse]]:
+        """Asks both stores themselves whether anything is left of entries, a prompt or a namespace.
+        Idempotent, no side effects.
+        Errors:
+          INVALID_ARGUMENT: a bad namespace, id, prompt or hash, or more than one of ids, prompt and
+            hash; correct the call.
+          UNAVAILABLE: a store cannot be reached, so nothing is proved; repeat the call.
+          DEADLINE_EXCEEDED: nothing is proved; repeat the call with more time.
+        """
+
+    @_abc_1.abstractmethod
     def GetStats(
         self,
         request: _orchestrator_pb2.GetStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.GetStatsResponse, _abc.Awaitable[_orchestrator_pb2.GetStatsResponse]]:
         """What was served and saved since the start of this replica, and the state of the services behind
-        it. Idempotent, no side effects.
+        it. A caller that has only some namespaces is told of the one asked for: without what the drift
+        guard has measured, and without targets and errors of the services. Idempotent, no side effects.
         Errors:
           INVALID_ARGUMENT: a bad namespace; correct the call.
         """
