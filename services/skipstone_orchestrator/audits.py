@@ -229,6 +229,7 @@ class DriftAudits:
         self._guard.record(job.tier, drift)
         if drift > self._guard.max_drift:
             await self._quarantine(job)
+            await self._forget(job)
         return MEASURED
 
     async def _measured(self, job: AuditJob) -> float:
@@ -269,6 +270,19 @@ class DriftAudits:
                     if event.snapshots:
                         return event.snapshots[-1]
         raise _Unusable("the run stored no clean latent")
+
+    async def _forget(self, job: AuditJob) -> None:
+        """Removes the bad result itself, which would go on answering exact repeats."""
+        resumed = job.resumed
+        if resumed is None:
+            return
+        try:
+            await self._guards.store.call(
+                lambda: self._store.delete_entries(job.namespace, [resumed.entry_id]),
+                self._settings.timeout_s,
+            )
+        except SkipstoneError as error:
+            get_logger().warning("bad result stays in the store", error=str(error))
 
     async def _quarantine(self, job: AuditJob) -> None:
         donor = job.resume.donor

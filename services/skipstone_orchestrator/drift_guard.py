@@ -23,34 +23,39 @@ QUARANTINED = "QUARANTINED"
 
 _CONFIDENCE = 0.95
 _MAX_QUARANTINED = 10_000
-_KIND_OF_TABLE: Mapping[str, ReuseKind] = MappingProxyType(
+_WAY_OF_TABLE: Mapping[str, tuple[ReuseKind, bool]] = MappingProxyType(
     {
-        "renoise": ReuseKind.RENOISE,
-        "renoise_same_seed": ReuseKind.RENOISE,
-        "trajectory": ReuseKind.TRAJECTORY,
-        "trajectory_same_seed": ReuseKind.TRAJECTORY,
+        "renoise": (ReuseKind.RENOISE, False),
+        "renoise_same_seed": (ReuseKind.RENOISE, True),
+        "trajectory": (ReuseKind.TRAJECTORY, False),
+        "trajectory_same_seed": (ReuseKind.TRAJECTORY, True),
     }
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReuseTier:
-    """Donors used in one way down to one noise level: what is watched together."""
+    """Donors used in one way down to one noise level: what is watched together.
+
+    A donor of the request's own seed drifts far less, so that the two would hide each other.
+    """
 
     kind: ReuseKind
     level: float
+    same_seed: bool = False
 
     @classmethod
     def of(cls, verdict: Verdict) -> ReuseTier | None:
         """The tier of a candidate that was taken, None for one that was refused."""
         if verdict.kind is None or verdict.tier is None:
             return None
-        return cls(verdict.kind, verdict.tier.level)
+        return cls(verdict.kind, verdict.tier.level, verdict.same_seed)
 
     @property
     def name(self) -> str:
-        """Such as `renoise 0.60`."""
-        return f"{self.kind.value} {self.level:.2f}"
+        """Such as `renoise 0.60`, or `renoise 0.60 same seed`."""
+        seed = " same seed" if self.same_seed else ""
+        return f"{self.kind.value} {self.level:.2f}{seed}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,8 +186,10 @@ def _student(freedom: int) -> float:
 def _without(tables: Tables, closed: Collection[ReuseTier]) -> Tables:
     left: dict[str, tuple[Tier, ...]] = {
         name: tuple(
-            row for row in getattr(tables, name) if ReuseTier(kind, row.level) not in closed
+            row
+            for row in getattr(tables, name)
+            if ReuseTier(kind, row.level, same_seed) not in closed
         )
-        for name, kind in _KIND_OF_TABLE.items()
+        for name, (kind, same_seed) in _WAY_OF_TABLE.items()
     }
     return Tables(**left)

@@ -67,11 +67,12 @@ def _taken(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
 
 def _below_lowest_tier(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
     name, score = _score(candidate)
+    wanted = query.use.limits.kind
+    same_seed = query.seed is not None and candidate.entry.seed == query.seed
     rows = [
         row
-        for kind in ReuseKind
-        for same in (False, True)
-        for row in policy.tables.rows(kind, same)
+        for kind in ([wanted] if wanted is not None else ReuseKind)
+        for row in policy.tables.rows(kind, same_seed)
     ]
     lowest = min((row.above for row in rows), default=1.0)
     return f"{name} {score:.3f} earns no tier; the lowest begins above {lowest:g}"
@@ -132,7 +133,10 @@ def _fewer_steps_win(policy: ReusePolicy, query: Query, candidate: Candidate) ->
 
 
 def _seed_diversity(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
-    return "same prompt, other seed: with its latents the pictures of all seeds are too much alike"
+    return (
+        "the prompt was answered with another seed before, and with this donor's latents the "
+        "pictures of all seeds are too much alike"
+    )
 
 
 def _no_calibration(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:

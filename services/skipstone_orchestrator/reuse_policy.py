@@ -43,6 +43,7 @@ class Tier:
         drift: Measured distance from the request's own full run; None: not measured.
         wrong: Lower bound of the measured share of wrong pictures; None: not measured.
         diverse: Whether pictures of one prompt and many seeds stay different from each other.
+            Only then it serves a prompt that was answered with another seed before.
     """
 
     above: float
@@ -169,6 +170,7 @@ class Donor:
         steps: Steps of its stored snapshots; N stands for the clean latent.
         same_prompt: Whether its prompt is the request's but for case and white space.
         same_seed: Whether its seed is the request's.
+        prompt_seen: Whether the request's prompt was answered with another seed before.
     """
 
     similarity: float
@@ -177,19 +179,27 @@ class Donor:
     depth: int = 0
     same_prompt: bool = False
     same_seed: bool = False
+    prompt_seen: bool = False
+
+    @property
+    def must_differ(self) -> bool:
+        """Whether the caller has seen this prompt's picture of another seed, and wants another."""
+        return not self.same_seed and (self.same_prompt or self.prompt_seen)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
     """What becomes of a candidate: `skip_steps` is 0 and `kind` None when it is refused.
 
-    `tier` is the row that its score earned, None where it earned none or was not looked up.
+    `tier` is the row that its score earned, None where it earned none or was not looked up, and
+    `same_seed` says of which table.
     """
 
     reason: str
     skip_steps: int = 0
     kind: ReuseKind | None = None
     tier: Tier | None = None
+    same_seed: bool = False
 
     @property
     def taken(self) -> bool:
@@ -229,7 +239,7 @@ def _at_tier(
     tier: Tier,
 ) -> Verdict:
     """What a tier gives to a candidate that has earned it; the score has no say any more."""
-    if donor.same_prompt and not donor.same_seed and not tier.diverse:
+    if donor.must_differ and not tier.diverse:
         return Verdict(SEED_DIVERSITY, tier=tier)
     allowed = schedule.steps_down_to(max(tier.level, policy.sigma_floor))
     if not allowed:
@@ -238,7 +248,7 @@ def _at_tier(
     executed = schedule.num_inference_steps - verdict.skip_steps
     if verdict.taken and loses_to_fewer_steps(tier, policy.rivals, executed, donor.same_seed):
         return Verdict(FEWER_STEPS_WIN, tier=tier)
-    return verdict
+    return dataclasses.replace(verdict, same_seed=donor.same_seed)
 
 
 def loses_to_fewer_steps(
@@ -304,11 +314,10 @@ def choose_kind(
     With the request's own seed it is the other way round: the donor's path began in the same noise,
     and where its snapshots are stored nothing comes nearer to the full run.
     """
-    same_picture = donor.same_prompt and not donor.same_seed
-    if same_picture and wanted is ReuseKind.TRAJECTORY:
+    if donor.must_differ and wanted is ReuseKind.TRAJECTORY:
         return None, SEED_IGNORED
     kinds = [wanted] if wanted is not None else kinds_in_order(policy)
-    if same_picture:
+    if donor.must_differ:
         kinds = [ReuseKind.RENOISE]
     elif wanted is None and donor.same_seed and _has_snapshots(schedule, donor):
         kinds = [ReuseKind.TRAJECTORY, ReuseKind.RENOISE]

@@ -114,6 +114,17 @@ async def test_a_bad_audit_sets_the_donor_aside_and_takes_it_out_of_the_index() 
 
 
 @in_loop
+async def test_a_bad_result_does_not_go_on_answering_its_own_repeats() -> None:
+    async with running_site(**ALL) as site:
+        await site.generate(NEAR, seed=1)
+        site.executor.drift = 0.9
+        assert (await site.generate(PROMPT, seed=2)).provenance.tier is HitTier.APPROXIMATE
+        await audited(site)
+        told = (await site.generate(PROMPT, seed=2)).provenance
+        assert told.tier is not HitTier.EXACT
+
+
+@in_loop
 async def test_a_donor_that_cannot_be_removed_is_refused_all_the_same() -> None:
     async with running_site(**ALL) as site:
         donor = (await site.generate(NEAR, seed=1)).provenance.saved_entry_id

@@ -20,8 +20,8 @@ def guard_of(max_drift: float = 0.5, min_audits: int = 3, window: int = 4) -> Dr
     return DriftGuard(DriftLimits(max_drift, min_audits, window))
 
 
-def levels(tables: Tables, kind: ReuseKind) -> set[float]:
-    return {row.level for same in (False, True) for row in tables.rows(kind, same)}
+def levels(tables: Tables, kind: ReuseKind, *, same_seed: bool = False) -> set[float]:
+    return {row.level for row in tables.rows(kind, same_seed)}
 
 
 def record(guard: DriftGuard, tier: ReuseTier, *drifts: float) -> None:
@@ -40,7 +40,21 @@ def test_a_tier_whose_bound_is_above_the_limit_closes_alone() -> None:
     tables = guard.opened(POLICY).tables
     assert levels(tables, ReuseKind.RENOISE) == {0.6, 0.7, 0.8, 0.9}
     assert tables.trajectory == POLICY.tables.trajectory, "the other way is another tier"
+    assert tables.renoise_same_seed == POLICY.tables.renoise_same_seed, "so is the own seed"
     assert [state.closed for state in guard.states()] == [True]
+
+
+def test_good_donors_of_the_own_seed_do_not_hide_bad_ones_of_another() -> None:
+    """At one level the one drifts by 0.35 and the other by 1."""
+    guard = guard_of(max_drift=0.8, min_audits=3, window=64)
+    own = ReuseTier(ReuseKind.RENOISE, DEEP.level, same_seed=True)
+    for _ in range(16):
+        record(guard, own, 0.35, 0.35, 0.35)
+        record(guard, DEEP, 1.0)
+    tables = guard.opened(POLICY).tables
+    assert DEEP.level not in levels(tables, ReuseKind.RENOISE)
+    assert own.level in levels(tables, ReuseKind.RENOISE, same_seed=True)
+    assert {state.tier for state in guard.states()} == {"renoise 0.50", "renoise 0.50 same seed"}
 
 
 def test_a_tier_below_the_limit_stays_open() -> None:
