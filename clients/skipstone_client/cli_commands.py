@@ -10,6 +10,7 @@ import typer
 from skipstone_client import (
     cli_block_cache_sweep,
     cli_calibrate,
+    cli_deletions,
     cli_entries,
     cli_explain,
     cli_generate,
@@ -49,6 +50,9 @@ def build_app() -> typer.Typer:
     entries.command("list")(cli_entries.list_entries)
     entries.command("show")(cli_entries.show_entry)
     entries.command("delete")(cli_entries.delete_entries)
+    entries.command("delete-prompt")(cli_deletions.delete_prompt)
+    entries.command("delete-namespace")(cli_deletions.delete_namespace)
+    entries.command("verify-deleted")(cli_deletions.verify_deleted)
     app.add_typer(entries, name="entries")
     kv = typer.Typer(no_args_is_help=True, help="Check, compact and ship stored snapshots.")
     kv.command("verify")(cli_kv.verify)
