@@ -13,6 +13,7 @@ from skipstone_orchestrator.drift_guard import (
     ReuseTier,
 )
 from skipstone_orchestrator.reuse_policy import Donor, ReusePolicy, Verdict, judge
+from skipstone_orchestrator.served_prompts import ServedPrompts
 from skipstone_shared.index_entries import IndexEntry, SearchHit
 from skipstone_shared.latents import LatentRef
 from skipstone_shared.orchestration import Candidate, Entry, HitTier, ReuseKind
@@ -30,7 +31,7 @@ class Order:
 
 
 class CandidateJudge:
-    """Judges candidates. Shared by all requests; keeps nothing of any."""
+    """Judges candidates. Shared by all requests; remembers which prompts were answered."""
 
     def __init__(self, drift: DriftGuard, draw_index: Callable[[int], int]) -> None:
         """Creates the judge.
@@ -41,24 +42,36 @@ class CandidateJudge:
         """
         self._drift = drift
         self._draw_index = draw_index
+        self._served = ServedPrompts()
+
+    def note_taken(self, query: Query) -> None:
+        """Notes that a candidate answers a request: other seeds of its prompt must differ."""
+        self._served.note(query)
 
     def verdicts(
         self, query: Query, policy: ReusePolicy, candidates: Sequence[Ranked]
     ) -> list[Verdict]:
         """What becomes of each, with the tiers that drift has left open."""
-        return [self._judge(query, policy, hit, score) for hit, score in candidates]
+        seen = self._was_seen(query, candidates)
+        return [self._judge(query, policy, candidate, seen) for candidate in candidates]
 
-    def _judge(
-        self, query: Query, policy: ReusePolicy, hit: SearchHit, score: float | None
-    ) -> Verdict:
+    def _was_seen(self, query: Query, candidates: Sequence[Ranked]) -> bool:
+        """Whether the prompt was answered with another seed, here or by what became a donor."""
+        return self._served.had_another_seed(query) or any(
+            query.prompts.is_of(hit.entry, query.prompt) and hit.entry.seed != query.seed
+            for hit, _ in candidates
+        )
+
+    def _judge(self, query: Query, policy: ReusePolicy, candidate: Ranked, seen: bool) -> Verdict:
         """What the policy says with the tiers that drift has left open."""
+        hit, _ = candidate
         if self._drift.is_quarantined(query.namespace, hit.entry.entry_id):
             return Verdict(QUARANTINED)
         opened = self._drift.opened(policy)
-        verdict = _verdict(opened, query, hit, score)
+        verdict = _verdict(opened, query, candidate, seen)
         if verdict.taken or opened is policy:
             return verdict
-        asked = _verdict(policy, query, hit, score)
+        asked = _verdict(policy, query, candidate, seen)
         return Verdict(TIER_CLOSED, tier=asked.tier) if asked.taken else verdict
 
     def closed_reuse(
@@ -71,8 +84,10 @@ class CandidateJudge:
         """What the best candidate would get if no tier were closed; None when that is the same."""
         if self._drift.opened(policy) is policy:
             return None
-        for (hit, score), verdict in zip(ranked, verdicts, strict=True):
-            asked = _verdict(policy, query, hit, score)
+        seen = self._was_seen(query, ranked)
+        for candidate, verdict in zip(ranked, verdicts, strict=True):
+            hit, _ = candidate
+            asked = _verdict(policy, query, candidate, seen)
             tier = ReuseTier.of(asked)
             if verdict.reason == QUARANTINED or not asked.taken or tier is None:
                 continue
@@ -106,8 +121,8 @@ def ranked_hits(hits: Sequence[SearchHit], scores: Sequence[float | None]) -> li
     return sorted(zip(hits, scores, strict=True), key=lambda pair: -rank(pair))
 
 
-def _verdict(policy: ReusePolicy, query: Query, hit: SearchHit, score: float | None) -> Verdict:
-    return judge(policy, query.schedule, _donor(query, hit, score), query.use.limits)
+def _verdict(policy: ReusePolicy, query: Query, candidate: Ranked, seen: bool) -> Verdict:
+    return judge(policy, query.schedule, _donor(query, candidate, seen), query.use.limits)
 
 
 def resume_step(query: Query, verdict: Verdict) -> int:
@@ -122,7 +137,8 @@ def rank(candidate: Ranked) -> float:
     return hit.similarity if score is None else score
 
 
-def _donor(query: Query, hit: SearchHit, score: float | None) -> Donor:
+def _donor(query: Query, candidate: Ranked, seen: bool) -> Donor:
+    hit, score = candidate
     return Donor(
         similarity=hit.similarity,
         score=score,
@@ -130,6 +146,7 @@ def _donor(query: Query, hit: SearchHit, score: float | None) -> Donor:
         steps={ref.step_index for ref in hit.entry.snapshots},
         same_prompt=query.prompts.is_of(hit.entry, query.prompt),
         same_seed=query.seed is not None and hit.entry.seed == query.seed,
+        prompt_seen=seen,
     )
 
 

@@ -165,6 +165,8 @@ class DonorSearch:
                 verdicts[place] = Verdict(STALE_DONOR)
             elif taken is None:
                 taken = approximate_hit(query, hit, score, verdicts[place], ref, drawn.choices)
+                if not query.explains:
+                    self._judge.note_taken(query)
         tried = tuple(
             told_candidate(query, hit, score, verdict)
             for (hit, score), verdict in zip(ranked, verdicts, strict=True)
