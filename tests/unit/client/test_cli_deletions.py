@@ -1,4 +1,4 @@
-"""``skipstone entries delete-prompt``, ``delete-namespace`` and ``verify-deleted`` on a real wire."""
+"""``skipstone entries delete-prompt``, ``delete-namespace``, ``verify-deleted``, on a real wire."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import Result
 from tests.unit.client.fake_services import FakeOrchestrator, serving
 from typer.testing import CliRunner
 
 from skipstone.orchestrator.v1 import orchestrator_pb2 as pb
 from skipstone_client.cli_commands import build_app
+
+
+@pytest.fixture(autouse=True)
+def _silent_server() -> Iterator[None]:
+    """The server runs in this process and would log into what the command prints."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    yield
+    structlog.reset_defaults()
 
 
 @contextmanager
