@@ -6,15 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 
 from skipstone_shared.latents import DType, LatentFingerprint, TensorSpec
+from skipstone_shared.noise_shares import FLOW
 from skipstone_shared.orchestration import Fallback, HitTier, ReuseKind
 from skipstone_shared.tensor_messages import Array
 
 UNKNOWN_LATENTS = TensorSpec(DType.FLOAT32, ())
 """Stands in a fingerprint where an engine does not know the shape of its latents yet. Then the
 other fields must tell it (height, width, frames, packing), and the engine checks what it gets."""
-
-FLOW = "flow"
-"""Prediction type of models whose latents are ``(1 - sigma) * x0 + sigma * noise``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Noise levels of a schedule on one scale, so that depths of different schedules compare.
 
-A step index is not portable: step 25 of 50 is sigma 0.49 at shift 1 and 0.743 at shift 3. And sigma
-itself has two scales: flow matching mixes `(1 - sigma) * x0 + sigma * noise`, the other families
-add `x0 + sigma * noise`. The share of noise, 0 (clean) to 1 (only noise), is the same on both.
+A step index is not portable: step 25 of 50 is sigma 0.49 at shift 1 and 0.743 at shift 3. So depth
+is told by the share of noise.
 """
 
 from __future__ import annotations
@@ -10,12 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from skipstone_shared.noise_shares import TOLERANCE, noise_shares
 from skipstone_shared.orchestration import ReuseKind
-
-FLOW = "flow"
-
-# Schedulers compute sigmas in float32: a level meant as 0.5 may come out as 0.49999997.
-TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,8 +38,7 @@ class Schedule:
         resumable_steps: Sequence[int] = (),
     ) -> Schedule:
         """The schedule of a run with these sigmas and this prediction type."""
-        flow = prediction_type == FLOW
-        levels = tuple(sigma if flow else sigma / (1.0 + sigma) for sigma in sigmas)
+        levels = noise_shares(sigmas, prediction_type)
         return cls(tuple(sigmas), levels, frozenset(kinds), tuple(resumable_steps))
 
     @property

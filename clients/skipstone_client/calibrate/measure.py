@@ -33,6 +33,7 @@ from skipstone_shared.denoise_runs import (
 from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation import Artifact, GenerationParams
 from skipstone_shared.latents import LatentRef
+from skipstone_shared.noise_shares import TOLERANCE
 from skipstone_shared.orchestration import ReuseKind
 
 Checker = Callable[[bytes, str], bool]
@@ -43,8 +44,6 @@ NAMESPACE = "calibration"
 _KINDS = {ReuseKind.RENOISE: ResumeKind.RENOISE, ReuseKind.TRAJECTORY: ResumeKind.TRAJECTORY}
 _LEASE_S = 600.0
 _TRIES = 5
-# Schedulers compute in float32: a level meant as 0.5 may come out as 0.49999997.
-_TOLERANCE = 1e-6
 # Far apart, so that no seed of one prompt is that of another.
 _SEED_STRIDE = 1000
 
@@ -81,7 +80,7 @@ class Runner:
         store: Store,
         params: GenerationParams,
         setup: Setup,
-        sigmas: Sequence[float],
+        shares: Sequence[float],
         kinds: Sequence[ReuseKind],
         checker: Checker | None,
     ) -> None:
@@ -92,7 +91,7 @@ class Runner:
             store: Where the executor keeps snapshots.
             params: Of all runs; prompt, seed and steps are filled in.
             setup: What is common to all records.
-            sigmas: Noise level entering each step of a run.
+            shares: Share of noise entering each step of a run.
             kinds: Ways of resuming that the model allows.
             checker: Judges pictures; None: nobody does.
         """
@@ -102,7 +101,7 @@ class Runner:
         self._setup = setup
         self._kinds = tuple(kinds)
         self._checker = checker
-        self._steps = {level: steps_at(sigmas, level) for level in setup.levels}
+        self._steps = {level: steps_at(shares, level) for level in setup.levels}
 
     def measure_pair(self, pair: Pair, number: int) -> PairRecord:
         """Measures one pair; its number fixes the seeds.
@@ -227,14 +226,14 @@ def _check_stored(event: DenoiseFinished) -> None:
         raise Unavailable(f"a snapshot was not stored: {failure.message}").came_from("denoise")
 
 
-def steps_at(sigmas: Sequence[float], level: float) -> int:
+def steps_at(shares: Sequence[float], level: float) -> int:
     """The deepest step that a tier of a noise level may start at, as the reuse policy counts.
 
     The first one where even that lies below the level: a tier then says of itself that it is
     deeper.
     """
     inside = itertools.takewhile(
-        lambda step: sigmas[step] >= level - _TOLERANCE, range(1, len(sigmas) - 1)
+        lambda step: shares[step] >= level - TOLERANCE, range(1, len(shares) - 1)
     )
     return max(inside, default=1)
 

@@ -20,6 +20,7 @@ from skipstone_shared.calibration import model_hash
 from skipstone_shared.denoise_runs import GenerationPlan, ResumeKind
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import GenerationParams
+from skipstone_shared.noise_shares import noise_shares
 from skipstone_shared.orchestration import ReuseKind
 
 
@@ -74,7 +75,7 @@ class Session:
                 "this model and number of steps cannot be resumed", field="--steps"
             )
         self._runner = Runner(
-            executor, store, plan.params, self._setup, plan.sigmas, kinds, checker
+            executor, store, plan.params, self._setup, _shares(plan), kinds, checker
         )
 
     def run(self, records: Records, sample: Sequence[Pair], *, quiet: bool) -> Setup:
@@ -117,10 +118,16 @@ class Session:
         ]
 
 
+def _shares(plan: GenerationPlan) -> tuple[float, ...]:
+    """Shares of noise, by which the reuse policy tells depth."""
+    return noise_shares(plan.sigmas, plan.fingerprint.prediction_type)
+
+
 def _setup(plan: GenerationPlan, full_steps: int, wanted: Wanted) -> Setup:
     steps = len(plan.sigmas) - 1
     # The levels that the schedule really has: a tier is true of these and of those above them.
-    found = {plan.sigmas[steps_at(plan.sigmas, level)] for level in wanted.levels if steps > 1}
+    shares = _shares(plan)
+    found = {shares[steps_at(shares, level)] for level in wanted.levels if steps > 1}
     inner = {round(full_steps * share) for share in (0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8)}
     plain = wanted.plain_steps or tuple(sorted(count for count in inner if 0 < count < full_steps))
     return Setup(
