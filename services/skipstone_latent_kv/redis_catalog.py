@@ -44,6 +44,7 @@ from skipstone_latent_kv.eviction_policies import (
     LeastBenefit,
     LeastRecentlyUsed,
 )
+from skipstone_latent_kv.redis_errors import redis_trouble
 from skipstone_latent_kv.redis_servers import RedisServers, Script
 from skipstone_latent_kv.redis_values import ValueName
 from skipstone_shared.errors import FailedPrecondition, QuotaExceeded, Unavailable
@@ -61,7 +62,7 @@ _POLICIES: Mapping[type[EvictionPolicy], str] = {
     AgedLeastBenefit: "aged_lcbfu",
 }
 
-_PARTS = ("redis_rows.lua", "redis_room.lua", "redis_operations.lua")
+_PARTS = ("redis_rows.lua", "redis_room.lua", "redis_operations.lua", "redis_upkeep.lua")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -248,6 +249,22 @@ class RedisCatalog:
     def unknown(self, names: Sequence[ValueName]) -> list[ValueName]:
         """Those that nothing refers to."""
         return [ValueName.parse(n.decode()) for n in self._call("unknown", *map(str, names))]
+
+    def repair(self) -> bool:
+        """Makes the catalog anew from its rows where a key of it was lost; whether it was.
+
+        Redis serves nobody else meanwhile: about a second for 100,000 entries.
+        """
+        if self._call("sound")[0]:
+            return False
+        rows = self._key("rows:")
+        found: set[str] = set()
+        for client in self._servers.masters().values():
+            with redis_trouble():
+                keys = client.scan_iter(match=f"{rows}*", count=1000)
+                found.update(key.decode().removeprefix(rows) for key in keys)
+        self._call("rebuild", *sorted(found))
+        return True
 
     def events(self, after: int, most: int) -> tuple[int, list[EvictionEvent]]:
         """The number of the last event, and the first ones after a number."""

@@ -1,4 +1,4 @@
--- What can be asked of the catalog. Last part of every call; see redis_catalog.py.
+-- What can be asked of the catalog. Third part of every call; see redis_catalog.py.
 --
 -- Each operation takes its arguments as text and returns a list; Redis runs a whole call before it
 -- looks at the next, so a call is a transaction.
@@ -210,59 +210,6 @@ function operations.totals(...)
   return answer
 end
 
--- Removes what ended and names garbage that was left lying; how many entries, whether more wait.
-function operations.sweep()
-  local leases, more_leases = remove_over('leases', NOW, MOST_ROWS)
-  local expired, more_expired = 0, false
-  if TTL > 0 then
-    expired, more_expired = remove_over('created', NOW - TTL, MOST_ROWS)
-  end
-  local late = call('ZRANGEBYSCORE', BASE .. 'pending', '-inf', NOW, 'LIMIT', 0, MOST_ROWS)
-  for _, name in ipairs(late) do
-    call('ZREM', BASE .. 'pending', name)
-    call('SADD', BASE .. 'trash', name)
-  end
-  garbage = call('SRANDMEMBER', BASE .. 'trash', MOST_ROWS)
-  return { leases + expired, (more_leases or more_expired) and 1 or 0 }
-end
-
--- The named garbage has been deleted.
-function operations.forget(...)
-  for _, name in ipairs({ ... }) do
-    call('SREM', BASE .. 'trash', name)
-  end
-  return {}
-end
-
--- Removes an entry whose value is lost or damaged, unless the step has another value by now.
-function operations.lost(namespace, id, step, value)
-  local row = load(namespace, id)
-  local snapshot = row and row.steps[step]
-  if not snapshot or snapshot[1] ~= value then
-    return { 0 }
-  end
-  remove(row, 'corrupt')
-  return { 1 }
-end
-
--- Which of these values nothing refers to.
-function operations.unknown(...)
-  local strangers = {}
-  for _, name in ipairs({ ... }) do
-    local space = string.find(name, ' ', 1, true)
-    local row = load(split(string.sub(name, 1, space - 1)))
-    local used = call('ZSCORE', BASE .. 'pending', name)
-      or call('SISMEMBER', BASE .. 'trash', name) == 1
-    for _, snapshot in pairs(row and row.steps or {}) do
-      used = used or snapshot[1] == string.sub(name, space + 1)
-    end
-    if not used then
-      strangers[#strangers + 1] = name
-    end
-  end
-  return strangers
-end
-
 -- Events after a number: the number of the last event of all, then number, kind and entry of each.
 function operations.events(after, most)
   local answer = { call('HGET', META, 'sequence') or '0' }
@@ -271,28 +218,3 @@ function operations.events(after, most)
   end
   return answer
 end
-
--- Agrees on format and policy: the format, and the policy that was in force.
-function operations.setup(format, policy, half_life)
-  call('HSETNX', META, 'format', format)
-  local before = call('HMGET', META, 'format', 'policy', 'half_life')
-  call('HSET', META, 'policy', policy, 'half_life', half_life)
-  return { before[1], before[2] or policy, before[3] or half_life }
-end
-
--- Gives entries the place that the policy in force says.
-function operations.reorder(...)
-  for _, name in ipairs({ ... }) do
-    local row = load(split(name))
-    if row then
-      enter_order(row)
-    end
-  end
-  return {}
-end
-
-local arguments = {}
-for i = 7, #ARGV do
-  arguments[i - 6] = ARGV[i]
-end
-return { operations[ARGV[1]](unpack(arguments)), garbage }

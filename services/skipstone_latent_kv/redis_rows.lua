@@ -140,17 +140,22 @@ local function add_totals(namespace, entries, bytes, snapshots, committed)
   call('HINCRBY', totals, 'committed', committed)
 end
 
+-- The number of the last event that is kept.
+local function last_event()
+  local last = call('XREVRANGE', BASE .. 'events', '+', '-', 'COUNT', 1)[1]
+  return last and tonumber(string.match(last[1], '^%d+')) or 0
+end
+
 local function publish(kind, namespace, id)
   local sequence = call('HINCRBY', META, 'sequence', 1)
-  local function add()
-    return redis.pcall('XADD', BASE .. 'events', 'MAXLEN', '=', HISTORY, sequence .. '-0',
-      'kind', kind, 'namespace', namespace, 'entry_id', id)
+  local last = sequence == 1 and last_event() or 0
+  if last > 0 then
+    -- The number was lost and the events were not. One is left out, so that watchers see a gap.
+    sequence = last + 2
+    call('HSET', META, 'sequence', sequence)
   end
-  if type(add()) == 'table' then
-    -- The totals were lost and the events were not: numbers start again, watchers see a gap.
-    call('DEL', BASE .. 'events')
-    add()
-  end
+  call('XADD', BASE .. 'events', 'MAXLEN', '=', HISTORY, string.format('%.0f-0', sequence),
+    'kind', kind, 'namespace', namespace, 'entry_id', id)
 end
 
 local function remove(row, kind)

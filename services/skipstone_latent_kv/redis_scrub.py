@@ -19,6 +19,9 @@ _ROWS = 200
 _KEYS = 1000
 """Keys that one step looks at, per server."""
 
+_START = ("", "")
+"""Before the first entry of the first namespace."""
+
 
 class RedisScrub:
     """Looks through a store little by little; not thread-safe, a sweeper's thread calls it."""
@@ -39,11 +42,13 @@ class RedisScrub:
         self._values = values
         self._pattern = f"{prefix}:{{*/*}}:*"
         self._logger = get_logger(store="redis")
-        self._place = ("", "")
+        self._place = _START
         self._cursors: dict[str, int] = {}
 
     def step(self) -> None:
         """Looks at some entries and some keys, and goes on after them the next time."""
+        if self._place == _START and self._catalog.repair():
+            self._logger.error("the catalog had lost a key and was made anew from its rows")
         self._look_at_entries()
         self._look_at_keys()
 
@@ -53,7 +58,7 @@ class RedisScrub:
             later = [n for n in self._catalog.namespaces() if n > namespace]
             namespace = later[0] if later else ""
         if not namespace:
-            self._place = ("", "")
+            self._place = _START
             return
         rows, after = self._catalog.page(namespace, after, _ROWS, include_uncommitted=True)
         self._place = (namespace, after)
