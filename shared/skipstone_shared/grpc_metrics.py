@@ -55,7 +55,7 @@ class RpcMetrics:
             OSError: The port is taken.
         """
         # The time at which each series began: as many series again, of no use to anybody.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         server, thread = start_http_server(port, addr=host, registry=self.registry)
 
         def stop() -> None:

@@ -123,7 +123,7 @@ def open_tracer(settings: ServiceSettings) -> Tracer | None:
         return None
     try:
         from skipstone_shared.tracing_otlp import OtlpTracer
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise FailedPrecondition(
             f"otlp_endpoint needs {error.name}: pip install 'skipstone[tracing]'"
         ) from error
