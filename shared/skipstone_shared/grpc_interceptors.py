@@ -22,6 +22,7 @@ import structlog
 from skipstone_shared import errors
 from skipstone_shared.grpc_errors import status_code, to_grpc_status
 from skipstone_shared.grpc_metrics import RpcMetrics
+from skipstone_shared.grpc_server_facts import TOLD_WITH, telling, telling_async
 from skipstone_shared.request_context import bind_request, read_request_id
 from skipstone_shared.structured_logging import get_logger
 from skipstone_shared.tracing import Tracer, bind_rpc
@@ -121,6 +122,8 @@ class RpcInterceptor(grpc.ServerInterceptor):
             return rewrap(handler, lambda behavior: _on_pool(behavior, self._health_pool))
         if method.startswith(_ADMIN_PREFIX):
             return handler
+        if method.endswith(TOLD_WITH):
+            handler = rewrap(handler, telling)
         wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
         pool = self._pools.get(method)
         if pool is None:
@@ -177,6 +180,8 @@ class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         if handler is None or method.startswith(_ADMIN_PREFIX):
             return handler
+        if method.endswith(TOLD_WITH):
+            handler = rewrap(handler, telling_async)
         if not handler.response_streaming:
             return rewrap(handler, lambda behavior: self._wrap_call(method, behavior))
         return rewrap(handler, lambda behavior: self._wrap_stream(method, behavior))
