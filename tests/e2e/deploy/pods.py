@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -104,11 +104,19 @@ class Pod:
         """Waits for the startup probe."""
 
         def started() -> bool:
-            assert self._process is not None
-            assert self._process.poll() is None, self.log.read_text(encoding="utf-8")
+            assert self.is_running, self.told()
             return self.probe("startupProbe")
 
         wait_until(started, f"{self.log.stem} starts", START_TIMEOUT_S)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def told(self) -> str:
+        """Its log."""
+        return self.log.read_text(encoding="utf-8")
 
     def stop(self) -> None:
         """Asks it to end, and gives it what the manifest gives it.
@@ -120,7 +128,7 @@ class Pod:
         self._process.send_signal(signal.SIGTERM)
         left = self.workload.pod["spec"]["terminationGracePeriodSeconds"] - self.pre_stop_s
         code = self._process.wait(left)
-        assert code == 0, self.log.read_text(encoding="utf-8")
+        assert code == 0, self.told()
 
     @property
     def pre_stop_s(self) -> int:
@@ -138,14 +146,21 @@ class Pod:
 class Release:
     """A release that runs: its pods, and the names of its Services."""
 
-    def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        folder: Path,
+        make_pod: Callable[[Workload, Path], Pod] = Pod,
+    ) -> None:
         """Renders; starts nothing yet.
 
         Args:
             values: Of the chart.
             folder: For data and logs.
+            make_pod: Makes a pod of a workload; by default a process.
         """
         self._folder = folder
+        self._make_pod = make_pod
         self._hosts = folder / "hosts"
         self._hosts.touch()
         self.manifests = render(values)
@@ -186,7 +201,7 @@ class Release:
 
     def _start(self, counts: Mapping[str, int]) -> list[Pod]:
         created = [
-            Pod(self.workloads[key], self._folder)
+            self._make_pod(self.workloads[key], self._folder)
             for key, count in counts.items()
             for _ in range(count)
         ]

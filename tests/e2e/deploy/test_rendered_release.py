@@ -6,73 +6,83 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.e2e.deploy.pods import Release, require_mounts
-from tests.unit.deploy.rendered import of_kind
+from tests.e2e.deploy.containers import REGISTRY, ContainerPod, Network, require_images
+from tests.e2e.deploy.pods import Pod, Release, require_mounts
+from tests.e2e.deploy.releases import small_release
+from tests.unit.deploy.rendered import COMPONENTS, of_kind, render
 
-from skipstone_client import DenoiseClient, OrchestratorClient
+from skipstone_client import OrchestratorClient
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import HitTier
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
-def values(model: Path, **more: object) -> dict[str, object]:
-    """Values of a release of all services around a small model."""
-    # Deadlines of a lookup are made for idle machines; nobody has calibrated random weights.
-    patient = dict.fromkeys(("embedding", "index", "latent_kv", "gate"), 10)
-    settings = {f"{stage}_timeout_s": seconds for stage, seconds in patient.items()}
-    return {
-        "common": {"preStopSeconds": 1, "maxConnectionAgeSeconds": 3},
-        "orchestrator": {
-            "replicas": 1,
-            "settings": {**settings, "lookup_timeout_s": 20, "uncalibrated": "table"},
-        },
-        "embedding": {"replicas": 1},
-        "denoise": {
-            "replicas": 1,
-            "model": {"name": str(model)},
-            "autoscaling": {"enabled": False},
-            **more,
-        },
-    }
+def check_release(release: Release, queue_metric: str) -> None:
+    """Starts a release, uses it, and ends it."""
+    release.start_all()
+    pods = [pod for of_one in release.pods.values() for pod in of_one]
+    assert {pod.workload.key for pod in pods} == set(COMPONENTS)
+    for pod in pods:
+        assert pod.probe("readinessProbe")
+        assert pod.probe("livenessProbe")
+    params = GenerationParams("a red circle", num_inference_steps=10, seed=3)
+    with OrchestratorClient(release.target("orchestrator")) as client:
+        first = client.generate(params, timeout_s=60.0)
+        assert first.provenance.fallbacks == ()
+        # Found in both stores, under the names that the pods were given.
+        again = client.generate(params, timeout_s=60.0)
+        near = client.generate(
+            GenerationParams("a red circle!", num_inference_steps=10, seed=4), timeout_s=60.0
+        )
+    assert again.provenance.tier is HitTier.EXACT
+    assert again.artifact.data == first.artifact.data
+    assert near.provenance.fallbacks == ()
+    for pod in pods:
+        assert ("\n" + queue_metric in metrics(pod)) == (pod.workload.key == "denoise")
+    for pod in pods:
+        release.stop(pod)
 
 
-def test_a_release_serves_probes_scales_and_drains_with_what_it_renders(
+def metrics(pod: Pod) -> str:
+    """What Prometheus reads from a pod."""
+    url = f"http://{pod.address}:{pod.workload.ports['metrics']}/metrics"
+    with urllib.request.urlopen(url, timeout=10.0) as answer:
+        return str(answer.read().decode())
+
+
+def scaled_by() -> str:
+    """The metric that an autoscaler of executors asks for."""
+    manifests = render({"denoise": {"autoscaling": {"enabled": True}}})
+    (scaler,) = of_kind(manifests, "HorizontalPodAutoscaler")
+    (metric,) = scaler["spec"]["metrics"]
+    return str(metric["pods"]["metric"]["name"])
+
+
+def test_a_release_serves_is_probed_and_drains_as_processes(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     require_mounts()
-    with Release(values(tiny_model), tmp_path) as release:
-        release.start_all()
-        pods = [pod for of_one in release.pods.values() for pod in of_one]
-        assert len(pods) == 5
-        for pod in pods:
-            assert pod.probe("readinessProbe")
-            assert pod.probe("livenessProbe")
-        params = GenerationParams("a red circle", num_inference_steps=10, seed=3)
-        with OrchestratorClient(release.target("orchestrator")) as client:
-            first = client.generate(params, timeout_s=60.0)
-            assert first.provenance.fallbacks == ()
-            # In both stores, under the names that the pods were given.
-            entry = first.provenance.saved_entry_id
-            assert entry
-            again = client.generate(params, timeout_s=60.0)
-        assert again.provenance.tier is HitTier.EXACT
-        assert again.artifact.data == first.artifact.data
-        with DenoiseClient(release.target("denoise")) as executor:
-            assert executor.get_stats().finished_count >= 1
-        for pod in pods:
-            port = pod.workload.ports["metrics"]
-            text = urllib.request.urlopen(f"http://{pod.address}:{port}/metrics").read().decode()
-            if pod.workload.key == "denoise":
-                assert f"\n{queue_metric(tiny_model, tmp_path)} 0.0\n" in text
-            assert "skipstone_" in text
-        for pod in pods:
-            release.stop(pod)
+    with Release(small_release({"name": str(tiny_model)}), tmp_path) as release:
+        check_release(release, scaled_by())
 
 
-def queue_metric(model: Path, folder: Path) -> str:
-    """The metric that an autoscaler of executors asks for."""
-    asked = Release(values(model, autoscaling={"enabled": True}), folder)
-    (scaler,) = of_kind(asked.manifests, "HorizontalPodAutoscaler")
-    (metric,) = scaler["spec"]["metrics"]
-    return str(metric["pods"]["metric"]["name"])
+@pytest.mark.long
+def test_the_images_serve_under_the_restrictions_of_the_pods(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    require_images(*COMPONENTS.values())
+    values = small_release({"name": "/models", "existingClaim": "models"})
+    values["image"] = {"registry": REGISTRY}
+    network = Network()
+    try:
+        with Release(
+            values,
+            tmp_path,
+            lambda workload, folder: ContainerPod(
+                workload, folder, network, {"models": tiny_model}
+            ),
+        ) as release:
+            check_release(release, scaled_by())
+    finally:
+        network.close()
