@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from skipstone.latent_kv.v1 import latent_kv_pb2 as pb
 from skipstone.latent_kv.v1 import latent_kv_pb2_grpc as pb_grpc
 from skipstone_latent_kv.store import EvictionWatch, LatentStore
 from skipstone_latent_kv.stream_budget import Stream, StreamBudget
+from skipstone_shared.access import sees_all_namespaces
 from skipstone_shared.errors import (
     Cancelled,
     EntryNotFound,
@@ -243,7 +245,10 @@ class LatentKVServicer(pb_grpc.LatentKVServicer):
         self, request: pb.GetStatsRequest, context: grpc.ServicerContext
     ) -> pb.GetStatsResponse:
         """Counts and bytes of a namespace."""
-        return store_stats_to_message(self._store.get_stats(request.namespace))
+        stats = self._store.get_stats(request.namespace)
+        if not sees_all_namespaces():  # what is of the whole store tells of others
+            stats = dataclasses.replace(stats, disk_bytes=0, evicted_count=0)
+        return store_stats_to_message(stats)
 
     def WatchEvictions(  # noqa: N802
         self, request: pb.WatchEvictionsRequest, context: grpc.ServicerContext

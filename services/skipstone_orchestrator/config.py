@@ -19,8 +19,10 @@ from skipstone_orchestrator.calibration import (
 )
 from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.drift_guard import DriftLimits
+from skipstone_orchestrator.pools import check_pools
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
 from skipstone_shared.config import CallerSettings, Port
+from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.orchestration import CacheMode, ReuseKind
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
@@ -131,6 +133,10 @@ class OrchestratorSettings(CallerSettings):
     store_prompts: bool = True
     """Whether the index keeps the prompt of an entry, or only its hash."""
 
+    pools: dict[str, str] = Field(default_factory=dict)
+    """Namespaces that share what they save, each with the name of its pool, such as {"a": "both",
+    "b": "both"}. Others share nothing."""
+
     prompt_key_file: Path | None = None
     """File with a secret of at least 32 bytes, the same for every replica: prompts are then saved
     only as hashes that need it to be told. None saves them as store_prompts says. Another wording
@@ -217,6 +223,15 @@ class OrchestratorSettings(CallerSettings):
     def _check_calibration(cls, name: str) -> str:
         load_calibration(name)
         return name
+
+    @field_validator("pools")
+    @classmethod
+    def _check_pools(cls, pools: dict[str, str]) -> dict[str, str]:
+        try:
+            check_pools(pools)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+        return pools
 
     @field_validator("similarity_table")
     @classmethod

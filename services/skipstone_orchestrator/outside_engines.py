@@ -118,7 +118,7 @@ class OutsideEngines:
         query = self._query(call)
         journal = Journal(self._clock)
         decision = await self._lookup.decide(query, journal)
-        self._counts.count_fallbacks(journal.fallbacks)
+        self._counts.count_fallbacks(journal.fallbacks, query.namespace)
         use = query.use
         steps = use.key_steps or default_key_steps(self._policy, query.schedule, use.limits.kind)
         return LookupDecision(
@@ -178,7 +178,7 @@ class OutsideEngines:
             replaces=stored.committed,
         )
         entry = await self._writer.write(job)
-        self._counts.count_saved()
+        self._counts.count_saved(namespace)
         return Entry(entry_id, entry.prompt, call.seed, key, entry.snapshots, depth)
 
     def _entry_id(self, query: Query, tier: HitTier) -> str:

@@ -199,7 +199,7 @@ class GenerationPipeline:
                 provenance = taken_over(place.result, request_id, times)
             else:
                 provenance = joined(place.result, query, request_id, times)
-            self._counts.count_request(provenance)
+            self._counts.count_request(provenance, namespace)
             describe_request(provenance)
             yield GenerateFinished(provenance)
             return
@@ -225,7 +225,7 @@ class GenerationPipeline:
                     self._audits.consider(job)
                 return run.provenance(request_id)
         finally:
-            self._counts.count_fallbacks(journal.fallbacks[told:])
+            self._counts.count_fallbacks(journal.fallbacks[told:], query.namespace)
 
     async def _run_to_the_end(
         self, query: Query, plan: GenerationPlan, journal: Journal, emit: Emit[RunEvent]

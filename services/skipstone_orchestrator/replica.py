@@ -80,8 +80,13 @@ class Replica:
         all_guards = (guards.embedding, guards.index, guards.store, self._denoise_guard)
         return tuple(guard.state for guard in all_guards)
 
-    async def stats(self, namespace: str) -> OrchestratorStats:
+    async def stats(self, namespace: str, *, of_all: bool = True) -> OrchestratorStats:
         """Counts since the start; those of the namespace are UNKNOWN when its store is down.
+
+        Args:
+            namespace: Whose entries are counted.
+            of_all: Tell what was done for all namespaces, and of the services behind; else what was
+                done for this one alone, and of the services only whether they work.
 
         Raises:
             InvalidArgument: A bad namespace.
@@ -90,9 +95,26 @@ class Replica:
         entries, size = await asyncio.gather(
             self._entry_count(namespace), self._latent_bytes(namespace)
         )
-        counted = self._counts.with_states(self.service_states(), self._saver.waiting_saves)
+        counted = self._counted() if of_all else self._counted_of(namespace)
+        return dataclasses.replace(counted, entry_count=entries, latent_bytes=size)
+
+    def _counted(self) -> OrchestratorStats:
         return dataclasses.replace(
-            counted, entry_count=entries, latent_bytes=size, drift=self._audits.report()
+            self._counts.stats(),
+            services=self.service_states(),
+            queued_saves=self._saver.waiting_saves,
+            drift=self._audits.report(),
+        )
+
+    def _counted_of(self, namespace: str) -> OrchestratorStats:
+        """Without drift, which is measured on the hits of all."""
+        return dataclasses.replace(
+            self._counts.stats(namespace),
+            services=tuple(
+                dataclasses.replace(state, target="", last_error="")
+                for state in self.service_states()
+            ),
+            queued_saves=self._saver.waiting_saves_of(namespace),
         )
 
     async def capabilities(self) -> OrchestratorCapabilities:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter as Tally
 from collections.abc import Awaitable, Callable
 
 from skipstone_orchestrator.backends import Embedder, EntryIndex, LatentEntries
@@ -193,13 +194,17 @@ class Saver:
         self._counts = counts
         self._clock = clock
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(queue_size)
-        self._waiting_saves = 0
+        self._waiting: Tally[str] = Tally()
         self._claimed: set[tuple[str, str]] = set()
 
     @property
     def waiting_saves(self) -> int:
         """Saves that are not done."""
-        return self._waiting_saves
+        return self._waiting.total()
+
+    def waiting_saves_of(self, namespace: str) -> int:
+        """Saves of a namespace that are not done."""
+        return self._waiting[namespace]
 
     def claim(self, namespace: str, entry_id: str) -> bool:
         """Reserves an entry id for one run of this replica, until it is saved, discarded, released.
@@ -221,9 +226,9 @@ class Saver:
         """Queues the save of a claimed entry; False when the queue is full and it is dropped."""
         if not self._put(lambda: self._save(job)):
             self.release(job.namespace, job.entry_id)
-            self._counts.count_dropped()
+            self._counts.count_dropped(job.namespace)
             return False
-        self._waiting_saves += 1
+        self._waiting[job.namespace] += 1
         return True
 
     def discard(self, namespace: str, entry_id: str) -> None:
@@ -275,7 +280,7 @@ class Saver:
             async with asyncio.timeout(timeout_s):
                 await self._queue.join()
         except TimeoutError:
-            get_logger().warning("saves lost at shutdown", count=self._waiting_saves)
+            get_logger().warning("saves lost at shutdown", count=self.waiting_saves)
 
     def _put(self, job: Callable[[], Awaitable[None]]) -> bool:
         request_id, span = current_request_id(), current_span()
@@ -294,15 +299,17 @@ class Saver:
         started = self._clock()
         try:
             await self._writer.write(job)
-            self._counts.count_saved()
+            self._counts.count_saved(job.namespace)
         except SkipstoneError as error:
-            self._counts.count_dropped()
+            self._counts.count_dropped(job.namespace)
             delay = self._clock() - started
-            self._counts.count_fallbacks([Fallback(SAVE, "", error.reason, error.message, delay)])
+            lost = Fallback(SAVE, "", error.reason, error.message, delay)
+            self._counts.count_fallbacks([lost], job.namespace)
             get_logger().warning("save dropped", reason=error.reason, error=error.message)
             await self._writer.discard(job.namespace, job.entry_id)
         finally:
-            self._waiting_saves -= 1
+            self._waiting[job.namespace] -= 1
+            self._waiting += Tally()  # forgets those at nought
             self.release(job.namespace, job.entry_id)
 
     async def _discard(self, namespace: str, entry_id: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import Counter, Histogram
@@ -11,12 +9,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from skipstone_shared.generation import BlockCacheReport
+from skipstone_orchestrator.served_tallies import TalliesByNamespace
 from skipstone_shared.orchestration import (
-    BlockCacheCounts,
     BreakerState,
     Fallback,
-    HitTier,
     OrchestratorStats,
     Provenance,
     ServiceState,
@@ -31,14 +27,7 @@ class ServedCounts:
 
     def __init__(self) -> None:
         """Starts at nought."""
-        self._tiers: Tally[HitTier] = Tally()
-        self._fallbacks: Tally[str] = Tally()
-        self._executed = 0
-        self._skipped = 0
-        self._saved = 0
-        self._dropped = 0
-        self._joined = 0
-        self._block_cache: BlockCacheCounts | None = None
+        self._tallies = TalliesByNamespace()
         self._requests_total = Counter(
             "skipstone_requests", "Finished generations.", ["tier", "reason"], registry=None
         )
@@ -67,14 +56,10 @@ class ServedCounts:
             registry=None,
         )
 
-    def count_request(self, provenance: Provenance) -> None:
+    def count_request(self, provenance: Provenance, namespace: str) -> None:
         """Counts a finished generation; a traced one is the exemplar of its buckets."""
-        self._tiers[provenance.tier] += 1
-        self._executed += provenance.executed_steps
-        self._skipped += provenance.skip_steps
-        self._joined += bool(provenance.joined_request_id)
-        if provenance.block_cache is not None:
-            self._count_block_cache(provenance.block_cache)
+        for tallies in self._tallies.both(namespace):
+            tallies.add_request(provenance)
         self._requests_total.labels(provenance.tier.value, provenance.reason).inc()
         self._steps_total.labels("executed").inc(provenance.executed_steps)
         self._steps_total.labels("skipped").inc(provenance.skip_steps)
@@ -84,47 +69,28 @@ class ServedCounts:
         for stage, seconds in provenance.stage_times_s.items():
             self._stage_seconds.labels(stage).observe(seconds, exemplar)
 
-    def _count_block_cache(self, report: BlockCacheReport) -> None:
-        before = self._block_cache or BlockCacheCounts()
-        self._block_cache = BlockCacheCounts(
-            before.computed_steps + sum(len(branch.computed_steps) for branch in report.branches),
-            before.reused_steps + sum(len(branch.reused_steps) for branch in report.branches),
-            before.block_calls + report.block_calls,
-            before.block_calls_full + report.block_calls_full,
-        )
-
-    def count_fallbacks(self, fallbacks: Iterable[Fallback]) -> None:
+    def count_fallbacks(self, fallbacks: Sequence[Fallback], namespace: str) -> None:
         """Counts what went wrong in a request, finished or not, or in a save."""
+        for tallies in self._tallies.both(namespace):
+            tallies.add_fallbacks(fallbacks)
         for fallback in fallbacks:
-            self._fallbacks[f"{fallback.stage}/{fallback.reason}"] += 1
             self._fallbacks_total.labels(fallback.stage, fallback.service, fallback.reason).inc()
 
-    def count_saved(self) -> None:
+    def count_saved(self, namespace: str) -> None:
         """Counts an entry that can be found from now on."""
-        self._saved += 1
+        for tallies in self._tallies.both(namespace):
+            tallies.saved += 1
         self._saves_total.labels("saved").inc()
 
-    def count_dropped(self) -> None:
+    def count_dropped(self, namespace: str) -> None:
         """Counts an entry that was lost."""
-        self._dropped += 1
+        for tallies in self._tallies.both(namespace):
+            tallies.dropped += 1
         self._saves_total.labels("dropped").inc()
 
-    def stats(self) -> OrchestratorStats:
-        """The counts so far."""
-        return OrchestratorStats(
-            tiers={tier: self._tiers[tier] for tier in HitTier},
-            executed_steps=self._executed,
-            skipped_steps=self._skipped,
-            saved_count=self._saved,
-            dropped_saves=self._dropped,
-            fallbacks=dict(self._fallbacks),
-            joined_requests=self._joined,
-            block_cache=self._block_cache,
-        )
-
-    def with_states(self, states: Sequence[ServiceState], queued_saves: int) -> OrchestratorStats:
-        """The counts so far with the state of the services."""
-        return dataclasses.replace(self.stats(), services=tuple(states), queued_saves=queued_saves)
+    def stats(self, namespace: str | None = None) -> OrchestratorStats:
+        """The counts so far of a namespace; of the whole replica for None."""
+        return self._tallies.stats(namespace)
 
     def collectors(self) -> list[Collector]:
         """The Prometheus metrics."""

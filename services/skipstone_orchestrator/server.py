@@ -16,8 +16,10 @@ from skipstone_orchestrator.explainer import Explainer
 from skipstone_orchestrator.generation_calls import GenerationCall
 from skipstone_orchestrator.outside_engines import LookupCall, OutsideEngines, SaveCall
 from skipstone_orchestrator.pipeline import GenerationPipeline
+from skipstone_orchestrator.pools import Pools
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.wiring import Orchestrator
+from skipstone_shared.access import sees_all_namespaces
 from skipstone_shared.deletion_messages import (
     deleted_namespace_to_message,
     deleted_prompt_to_message,
@@ -56,6 +58,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         entries: Entries,
         deletions: Deletions,
         replica: Replica,
+        pools: Pools,
     ) -> None:
         """Creates the servicer over the domain objects."""
         self._pipeline = pipeline
@@ -64,12 +67,13 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self._entries = entries
         self._deletions = deletions
         self._replica = replica
+        self._pools = pools
 
     async def Generate(  # noqa: N802 - the rpc's name
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Generates one picture or clip."""
-        async with aclosing(self._pipeline.generate(_call(request))) as events:
+        async with aclosing(self._pipeline.generate(self._call(request))) as events:
             async for event in events:
                 for message in event_to_messages(event):
                     yield message
@@ -80,7 +84,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         """Decides for an outside engine."""
         decision = await self._engines.look_up(
             LookupCall(
-                namespace=request.namespace,
+                namespace=self._pools.of(request.namespace),
                 prompt=request.prompt,
                 fingerprint=fingerprint_from_message(request.fingerprint),
                 sigmas=tuple(request.sigmas),
@@ -95,7 +99,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: pb.ExplainRequest, context: Context
     ) -> pb.ExplainResponse:
         """Tells what a generation would get, and why."""
-        return explanation_to_message(await self._explainer.explain(_call(request)))
+        return explanation_to_message(await self._explainer.explain(self._call(request)))
 
     async def Save(  # noqa: N802
         self, request: pb.SaveRequest, context: Context
@@ -103,7 +107,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         """Makes an outside engine's entry findable."""
         entry = await self._engines.save(
             SaveCall(
-                namespace=request.namespace,
+                namespace=self._pools.of(request.namespace),
                 entry_id=request.entry_id,
                 prompt=request.prompt,
                 seed=request.seed,
@@ -118,7 +122,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> pb.ListEntriesResponse:
         """One page of entries."""
         page = await self._entries.list_page(
-            request.namespace, request.page_size, request.page_token
+            self._pools.of(request.namespace), request.page_size, request.page_token
         )
         return entry_page_to_message(page)
 
@@ -126,14 +130,14 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: pb.GetEntryRequest, context: Context
     ) -> pb.GetEntryResponse:
         """One entry."""
-        entry = await self._entries.get(request.namespace, request.entry_id)
+        entry = await self._entries.get(self._pools.of(request.namespace), request.entry_id)
         return pb.GetEntryResponse(entry=entry_to_message(entry))
 
     async def DeleteEntries(  # noqa: N802
         self, request: pb.DeleteEntriesRequest, context: Context
     ) -> pb.DeleteEntriesResponse:
         """Removes entries from both stores."""
-        existed = await self._entries.delete(request.namespace, request.entry_ids)
+        existed = await self._entries.delete(self._pools.of(request.namespace), request.entry_ids)
         return _deleted(existed)
 
     async def DeletePrompt(  # noqa: N802
@@ -141,7 +145,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> pb.DeletePromptResponse:
         """Removes every entry of a prompt."""
         deleted = await self._deletions.delete_prompt(
-            request.namespace, request.prompt, request.prompt_hash
+            self._pools.of(request.namespace), request.prompt, request.prompt_hash
         )
         return deleted_prompt_to_message(deleted)
 
@@ -150,7 +154,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> pb.DeleteNamespaceResponse:
         """Removes everything of a namespace."""
         return deleted_namespace_to_message(
-            await self._deletions.delete_namespace(request.namespace)
+            await self._deletions.delete_namespace(self._pools.of(request.namespace))
         )
 
     async def VerifyDeleted(  # noqa: N802
@@ -158,7 +162,10 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> pb.VerifyDeletedResponse:
         """Asks both stores what is left."""
         left = await self._deletions.verify(
-            request.namespace, request.entry_ids, request.prompt, request.prompt_hash
+            self._pools.of(request.namespace),
+            request.entry_ids,
+            request.prompt,
+            request.prompt_hash,
         )
         return leftovers_to_message(left)
 
@@ -166,7 +173,10 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: pb.GetStatsRequest, context: Context
     ) -> pb.GetStatsResponse:
         """Counts of this replica."""
-        return orchestrator_stats_to_message(await self._replica.stats(request.namespace))
+        stats = await self._replica.stats(
+            self._pools.of(request.namespace), of_all=sees_all_namespaces()
+        )
+        return orchestrator_stats_to_message(stats)
 
     async def GetCapabilities(  # noqa: N802
         self, request: pb.GetCapabilitiesRequest, context: Context
@@ -174,15 +184,14 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         """Policy and limits."""
         return orchestrator_capabilities_to_message(await self._replica.capabilities())
 
-
-def _call(request: pb.GenerateRequest | pb.ExplainRequest) -> GenerationCall:
-    if not request.HasField("params"):
-        raise InvalidArgument("params is not set", field="params", allowed="set, with a prompt")
-    return GenerationCall(
-        request.namespace,
-        params_from_message(request.params),
-        cache_options_from_message(request.cache),
-    )
+    def _call(self, request: pb.GenerateRequest | pb.ExplainRequest) -> GenerationCall:
+        if not request.HasField("params"):
+            raise InvalidArgument("params is not set", field="params", allowed="set, with a prompt")
+        return GenerationCall(
+            self._pools.of(request.namespace),
+            params_from_message(request.params),
+            cache_options_from_message(request.cache),
+        )
 
 
 def _deleted(existed: Sequence[bool]) -> pb.DeleteEntriesResponse:
@@ -208,6 +217,7 @@ def mounted(
         orchestrator.entries,
         orchestrator.deletions,
         orchestrator.replica,
+        orchestrator.pools,
     )
 
     def register(server: grpc.aio.Server) -> None:

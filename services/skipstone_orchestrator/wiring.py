@@ -28,6 +28,7 @@ from skipstone_orchestrator.lookup import Lookup
 from skipstone_orchestrator.outside_engines import OutsideEngines
 from skipstone_orchestrator.pipeline import GenerationPipeline, PipelineSettings
 from skipstone_orchestrator.plans import Planner
+from skipstone_orchestrator.pools import Pools
 from skipstone_orchestrator.prompt_keys import read_prompt_keys
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.saver import EntryWriter, Saver, SaveSettings
@@ -99,6 +100,7 @@ class Orchestrator:
         self._knock = knock
         self._tasks: list[asyncio.Task[None]] = []
         self._prompts = read_prompt_keys(settings.prompt_key_file)
+        self.pools = Pools(settings.pools)
         self._policies = settings.policies()
         self._policy = self._policies.base
         self._counts = ServedCounts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from skipstone.vector_index.v1 import vector_index_pb2 as pb
 from skipstone.vector_index.v1 import vector_index_pb2_grpc
+from skipstone_shared.access import sees_all_namespaces
 from skipstone_shared.errors import InvalidArgument, SkipstoneError
 from skipstone_shared.grpc_errors import to_status
 from skipstone_shared.grpc_server import Mounted
@@ -145,7 +147,10 @@ class VectorIndexServicer(vector_index_pb2_grpc.VectorIndexServicer):
     def GetStats(  # noqa: D102, N802
         self, request: pb.GetStatsRequest, context: grpc.ServicerContext
     ) -> pb.GetStatsResponse:
-        return index_stats_to_message(self._index.get_stats(request.namespace))
+        stats = self._index.get_stats(request.namespace)
+        if not sees_all_namespaces():  # what is of the whole index tells of others
+            stats = dataclasses.replace(stats, disk_bytes=0)
+        return index_stats_to_message(stats)
 
 
 def _attempt(convert: Callable[[Given], Made], given: Given) -> Made | SkipstoneError:

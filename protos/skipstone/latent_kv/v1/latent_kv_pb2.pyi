@@ -880,9 +880,11 @@ class GetStatsResponse(_message.Message):
     quota_bytes: _builtins.int
     """Byte quota of the namespace; 0: none."""
     disk_bytes: _builtins.int
-    """Bytes on disk, all namespaces together."""
+    """Bytes on disk, all namespaces together; 0 for a caller who has only some of them."""
     evicted_count: _builtins.int
-    """Entries evicted, expired or removed as corrupt since the start of the process."""
+    """Entries evicted, expired or removed as corrupt since the start of the process, all namespaces
+    together; 0 for a caller who has only some of them.
+    """
     def __init__(
         self,
         *,

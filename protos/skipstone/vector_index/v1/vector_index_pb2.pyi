@@ -697,7 +697,7 @@ class GetStatsResponse(_message.Message):
     tombstone_count: _builtins.int
     """Entries removed whose space is not yet reclaimed."""
     disk_bytes: _builtins.int
-    """Bytes on disk, all namespaces together."""
+    """Bytes on disk, all namespaces together; 0 for a caller who has only some of them."""
     def __init__(
         self,
         *,
