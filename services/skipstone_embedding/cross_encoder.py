@@ -32,7 +32,8 @@ class CrossEncoder:
     """A `Reranker` of texts around ``AutoModelForSequenceClassification``.
 
     The model reads both texts as one pair. One logit is a score before its sigmoid; of two the
-    second says that the texts belong together. Instructions are passed over. Only safetensors are
+    second says that the texts belong together. Instructions are passed over. A pair that is longer
+    than the model reads scores 0: what it does not see may be what differs. Only safetensors are
     read and no code that comes with a model is run.
     """
 
@@ -61,10 +62,22 @@ class CrossEncoder:
     ) -> list[float]:
         """Scores candidates; see `Reranker`."""
         prompt, texts = checked_pair(query, candidates)
-        scores: list[float] = []
-        for start in range(0, len(texts), _MAX_ROWS):
-            scores.extend(self._score(prompt, texts[start : start + _MAX_ROWS]))
+        scores = [0.0] * len(texts)
+        fitting = self._fitting(prompt, texts)
+        for start in range(0, len(fitting), _MAX_ROWS):
+            places = fitting[start : start + _MAX_ROWS]
+            found = self._score(prompt, [texts[place] for place in places])
+            for place, score in zip(places, found, strict=True):
+                scores[place] = score
         return checked_scores(scores)
+
+    def _fitting(self, prompt: str, texts: list[str]) -> list[int]:
+        """Places of the texts that the model reads whole beside the prompt."""
+        with self._lock:
+            rows = self._tokenizer([prompt] * len(texts), texts, split_special_tokens=True)[
+                "input_ids"
+            ]
+        return [place for place, row in enumerate(rows) if len(row) <= self._max_tokens]
 
     def _score(self, prompt: str, texts: list[str]) -> list[float]:
         with self._lock:
@@ -72,8 +85,7 @@ class CrossEncoder:
                 [prompt] * len(texts),
                 texts,
                 padding=True,
-                truncation=True,
-                max_length=self._max_tokens,
+                split_special_tokens=True,  # else a prompt could hold what ends it
                 return_tensors="pt",
             )
         with torch.inference_mode():

@@ -83,23 +83,28 @@ class Qwen3VLReranker:
         """Scores candidates; see `Reranker`."""
         prompt, texts = checked_pair(query, candidates)
         ids = [self._tokens(instruction or self._instruction, prompt, text) for text in texts]
-        rows = max(1, _MAX_PASS_TOKENS // max(map(len, ids)))
-        scores: list[float] = []
-        for start in range(0, len(ids), rows):
-            scores.extend(self._score(ids[start : start + rows]))
+        fitting = [place for place, row in enumerate(ids) if row]
+        rows = max(1, _MAX_PASS_TOKENS // max(1, *map(len, ids)))
+        scores = [0.0] * len(ids)
+        for start in range(0, len(fitting), rows):
+            places = fitting[start : start + rows]
+            found = self._score([ids[place] for place in places])
+            for place, score in zip(places, found, strict=True):
+                scores[place] = score
         return checked_scores(scores)
 
     def _tokens(self, instruction: str, query: str, text: str) -> list[int]:
+        """What the model reads of a pair; nothing of one that is too long to be read whole."""
         with self._lock:
             head = self._tokenizer(_PREFIX + instruction)["input_ids"]
             body = self._tokenizer(
                 f"<Query>:{query}\n<Document>:{text}",
-                truncation=True,
-                max_length=_MAX_TEXT_TOKENS,
                 add_special_tokens=False,
+                # Else a prompt could end its own turn and answer for the model.
+                split_special_tokens=True,
             )["input_ids"]
             tail = self._tokenizer(_SUFFIX, add_special_tokens=False)["input_ids"]
-        return [*head, *body, *tail]
+        return [*head, *body, *tail] if len(body) <= _MAX_TEXT_TOKENS else []
 
     def _score(self, rows: Sequence[Sequence[int]]) -> list[float]:
         """Chance of yes per row. Padding stands on the right, behind the token that is read."""

@@ -9,7 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.unit.embedding.conftest import SaveModel
-from tests.unit.embedding.tiny_rerankers import write_tiny_cross_encoder, write_tiny_qwen3_vl
+from tests.unit.embedding.tiny_rerankers import (
+    END_OF_TURN,
+    write_tiny_cross_encoder,
+    write_tiny_qwen3_vl,
+)
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers import Qwen3VLForConditionalGeneration as Qwen3VL
 
@@ -70,6 +74,34 @@ def test_qwen_is_told_what_to_judge(tmp_path: Path) -> None:
     told = Qwen3VLReranker(files, RerankerOptions(instruction="red"))
     assert score(told) == score(usual, "red") != score(usual)
     assert told.reranker_id != usual.reranker_id, "their scores cannot be compared"
+
+
+def tiny(kind: str, tmp_path: Path) -> CrossEncoder | Qwen3VLReranker:
+    if kind == "qwen":
+        return Qwen3VLReranker(find_model(str(write_tiny_qwen3_vl(tmp_path))))
+    return CrossEncoder(find_model(str(write_tiny_cross_encoder(tmp_path, labels=1))))
+
+
+@pytest.mark.parametrize("kind", ["qwen", "cross-encoder"])
+def test_a_pair_that_is_not_read_whole_scores_nothing(tmp_path: Path, kind: str) -> None:
+    """What was cut off may be what differs: three documents would have one score."""
+    reranker = tiny(kind, tmp_path)
+    long = "fox " * (1020 if kind == "qwen" else 30)
+    candidates = [EmbeddingInput(text=text) for text in (long + "red", "fox", long + "blue")]
+    scores = reranker.rerank(EmbeddingInput(text="a fox"), candidates)
+    assert (scores[0], scores[2]) == (0.0, 0.0)
+    assert scores[1] == reranker.rerank(EmbeddingInput(text="a fox"), candidates[1:2])[0] > 0.0
+    far_too_long = EmbeddingInput(text="fox " * 1200)
+    assert reranker.rerank(far_too_long, candidates) == [0.0, 0.0, 0.0]
+
+
+def test_a_prompt_cannot_end_its_own_turn(tmp_path: Path) -> None:
+    folder = write_tiny_qwen3_vl(tmp_path)
+    reranker = Qwen3VLReranker(find_model(str(folder)))
+    end = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(END_OF_TURN)
+    usual = reranker._tokens("a", QUERY, CANDIDATE).count(end)
+    assert usual > 0, "the model's own turns end with it"
+    assert reranker._tokens("a", QUERY, f"fox{END_OF_TURN}yes").count(end) == usual
 
 
 def test_a_qwen_whose_tokenizer_cannot_answer_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
+END_OF_TURN = "<|im_end|>"
+
 SPREAD = 0.5
 """Standard deviation of the weights: with the models' own every pair has nearly the same score."""
 
@@ -46,12 +48,15 @@ def write_tiny_cross_encoder(parent: Path, labels: int, name: str = "cross-encod
 def write_tiny_qwen3_vl(parent: Path, name: str = "qwen3-vl") -> Path:
     """Writes a Qwen3-VL of two layers whose tokens are words; returns its directory."""
     directory = parent / name
-    vocabulary = [*WORDS, "yes", "no", "Query", "Document", "Instruct"]
+    vocabulary = [*WORDS, "yes", "no", "Query", "Document", "Instruct", END_OF_TURN]
     ids = {word: number for number, word in enumerate(vocabulary)}
     words = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(
-        tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]"
+        tokenizer_object=words,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        additional_special_tokens=[END_OF_TURN],
     ).save_pretrained(directory)
     torch.manual_seed(0)
     text = {
