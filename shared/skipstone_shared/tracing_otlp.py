@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
@@ -142,7 +143,7 @@ class _ToldOnce(SpanExporter):
 def _exporter(endpoint: str) -> OTLPSpanExporter:
     # gRPC asks an http_proxy even for this machine.
     is_local = urlsplit(endpoint).hostname in _LOOPBACK
-    options = (("grpc.enable_http_proxy", "0"),) if is_local else None
+    options: Any = (("grpc.enable_http_proxy", 0),) if is_local else None  # typed as text there
     return OTLPSpanExporter(endpoint, timeout=EXPORT_TIMEOUT_S, channel_options=options)
 
 
