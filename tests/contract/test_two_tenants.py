@@ -1,0 +1,80 @@
+"""Two tenants on one deployment learn nothing of each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from tests import two_tenants
+from tests.two_tenants import Fuzz, Tenant, fuzz
+
+from skipstone_shared.orchestration import CacheOptions
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Tens of thousands of lines would be most of the time."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40),
+    )
+    yield
+    structlog.reset_defaults()
+
+
+LONG = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize(
+    ("lookups", "seed"),
+    [(600, 0), *(pytest.param(25_000, seed, marks=LONG) for seed in (1, 2, 3, 4))],
+)
+def test_each_is_told_what_it_would_be_told_alone(lookups: int, seed: int, tmp_path: Path) -> None:
+    """Answers, errors and counts are compared with those of a deployment without the other."""
+    found = asyncio.run(fuzz(lookups, seed, tmp_path))
+    assert found.crossings == []
+    assert found.lookups == lookups
+    assert found.hits > lookups / 10, "few hits would prove little"
+
+
+def test_a_crossing_is_noticed(tmp_path: Path) -> None:
+    """Two tenants that are put into one namespace see each other, and the fuzz must say so."""
+
+    async def run() -> Fuzz:
+        made = Fuzz(seed=1)
+        async with (
+            two_tenants.deployment(None, "a") as shared,
+            two_tenants.deployment(None, "a") as alone_a,
+            two_tenants.deployment(None, "a") as alone_b,
+        ):
+            crossing = {"a": shared["a"], "b": shared["a"]}
+            await made.run(100, crossing, {"a": alone_a["a"], "b": alone_b["a"]})
+        return made
+
+    found = asyncio.run(run())
+    assert len(found.crossings) > 10
+
+
+def test_an_entry_of_somebody_else_is_noticed() -> None:
+    async def run() -> None:
+        async with two_tenants.deployment(None, "a") as shared:
+            mine = shared["a"]
+            await mine.save("e", "red blue green", 1)
+            other = Tenant("b", mine._front, mine._store)
+            with pytest.raises(AssertionError, match="of somebody else"):
+                other._entry(await mine._front.get_entry("e", "a"))
+            with pytest.raises(AssertionError, match="of somebody else"):
+                other._decision(
+                    await mine._front.lookup(
+                        "red blue green",
+                        two_tenants.PRINT,
+                        two_tenants.SIGMAS,
+                        2,
+                        CacheOptions(),
+                        namespace="a",
+                    )
+                )
+
+    asyncio.run(run())
