@@ -50,7 +50,7 @@ def check_servers(servers: RedisServers, quotas: Quotas) -> str:
                 maxmemory_policy=policy,
                 hint="set maxmemory-policy noeviction; quota_bytes makes room in the right order",
             )
-    if all(limits) and not quotas.total_bytes < sum(limits):
+    if all(limits) and not 0 < quotas.total_bytes < sum(limits):
         log.warning(
             "Redis is full before quota_bytes is reached",
             maxmemory=sum(limits),

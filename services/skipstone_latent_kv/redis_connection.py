@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError
 from redis.retry import Retry
 
 from skipstone_latent_kv.redis_errors import redis_trouble
@@ -57,37 +57,41 @@ def connect(address: RedisAddress) -> RedisServers:
     places = [_place(url) for url in address.urls]
     options = _options(address)
     with redis_trouble():
-        client = _first_that_answers(address.urls, places, options)
+        first = _first_that_answers(address.urls, places, options)
         in_cluster = address.cluster == "yes"
         if address.cluster == "auto":
-            in_cluster = bool(client.info("cluster").get("cluster_enabled"))
+            with _client(places[first] | {"db": 0}, options) as client:
+                in_cluster = bool(client.info("cluster").get("cluster_enabled"))
         if in_cluster:
-            client.close()
             return ClusterServers(_open_cluster(places, options))
-    if len(places) > 1:
-        client.close()
-        raise FailedPrecondition(
-            f"redis_urls names {len(places)} servers that are not a cluster: name one, or start "
-            "them with cluster-enabled yes"
-        )
-    return SingleServer(client)
+        if len(places) > 1:
+            raise FailedPrecondition(
+                f"redis_urls names {len(places)} servers that are not a cluster: name one, or "
+                "start them with cluster-enabled yes"
+            )
+        return SingleServer(_client(places[0], options))
+
+
+def _client(place: dict[str, Any], options: dict[str, Any]) -> Client:
+    return redis.Redis(**place, **options, retry=Retry(NoBackoff(), 0))
 
 
 def _first_that_answers(
     urls: Sequence[str], places: Sequence[dict[str, Any]], options: dict[str, Any]
-) -> Client:
-    problem: RedisError | None = None
-    for place in places:
-        client: Client = redis.Redis(**place, **options, retry=Retry(NoBackoff(), 0))
+) -> int:
+    """The place in the list of the first server that answers."""
+    problem: Exception | None = None
+    for i, place in enumerate(places):
         try:
-            client.ping()
+            # Without its database, which a cluster refuses.
+            with _client(place | {"db": 0}, options) as client:
+                client.ping()
         except AuthenticationError:
             raise
-        except RedisError as error:
-            client.close()
+        except (redis.ConnectionError, redis.TimeoutError) as error:
             problem = error
             continue
-        return client
+        return i
     names = ", ".join(_without_user(url) for url in urls)
     raise Unavailable(f"no Redis answers at {names} ({problem}): start it, or set redis_urls")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import redis
@@ -11,6 +12,7 @@ from redis.exceptions import (
     AskError,
     ClusterDownError,
     ReadOnlyError,
+    SlotNotCoveredError,
     TryAgainError,
 )
 
@@ -115,16 +117,16 @@ class ClusterServers:
 
     def execute(self, *command: Any) -> Any:
         """See ``RedisServers``."""
-        with redis_trouble():
+        with redis_trouble(), self._fresh_slots():
             return self._client.execute_command(*command)
 
     def batch(self, commands: Sequence[Command]) -> list[Any]:
         """See ``RedisServers``."""
         answers: list[Any] = [None] * len(commands)
-        with redis_trouble():
+        with redis_trouble(), self._fresh_slots():
             by_node: dict[str, list[int]] = {}
             for i, command in enumerate(commands):
-                by_node.setdefault(self._node_of(command[1]).name, []).append(i)
+                by_node.setdefault(self._client.get_node_from_key(command[1]).name, []).append(i)
             for name, places in by_node.items():
                 found = self._batch_on(name, [commands[i] for i in places])
                 for i, answer in zip(places, found, strict=True):
@@ -142,12 +144,14 @@ class ClusterServers:
         """See ``RedisServers``."""
         self._client.close()
 
-    def _node_of(self, key: str) -> Any:
-        node = self._client.get_node_from_key(key)
-        if node is None:
+    @contextmanager
+    def _fresh_slots(self) -> Iterator[None]:
+        """Asks the cluster anew where a slot is that had no server; the library does not."""
+        try:
+            yield
+        except SlotNotCoveredError:
             self._client.nodes_manager.initialize()
-            raise Unavailable("no server of the Redis Cluster has the slot of a key")
-        return node
+            raise
 
     def _batch_on(self, name: str, commands: Sequence[Command]) -> list[Any]:
         """Runs commands on one node; what has moved is run where it is now, one by one.

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from skipstone_latent_kv.redis_connection import RedisAddress
 
@@ -51,7 +53,9 @@ class RedisServer:
             *(binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)),
             *("--save", "", "--daemonize", "no", *flags),
         ]
-        self.client: redis.Redis = redis.Redis(port=self.port, protocol=2)
+        self.client: redis.Redis = redis.Redis(
+            port=self.port, protocol=2, retry=Retry(NoBackoff(), 0)
+        )
         self.start()
 
     @property
@@ -133,6 +137,19 @@ class RedisClusterServers:
         """The server that has a key, as the cluster is at first."""
         slot = self.masters[0].client.execute_command("CLUSTER KEYSLOT", key)
         return self.masters[int(slot) * len(self.masters) // _SLOTS]
+
+    def wait_for_replicas(self) -> None:
+        """Waits until every replica has what its master has."""
+
+        def offsets(key: str) -> list[int]:
+            found = (server.info("replication") for server in self.servers)
+            return sorted(int(told[key]) for told in found if key in told)
+
+        # A master counts its own too.
+        wait_until(
+            lambda: set(offsets("slave_repl_offset")) >= set(offsets("master_repl_offset")),
+            "the replicas have caught up",
+        )
 
     def kill(self) -> None:
         """Ends all servers."""
