@@ -44,6 +44,10 @@ class CandidateJudge:
         self._draw_index = draw_index
         self._served = ServedPrompts()
 
+    def opened(self, policy: ReusePolicy) -> ReusePolicy:
+        """A policy without the tiers that drift has closed."""
+        return self._drift.opened(policy)
+
     def note_taken(self, query: Query) -> None:
         """Notes that a candidate answers a request: other seeds of its prompt must differ."""
         self._served.note(query)

@@ -5,8 +5,9 @@ seed, so the three together are the canonical request. The prompt counts as give
 two prompts that differ only after a text encoder's last token are two requests.
 
 What a full run gave is right under every reuse policy. What a resumed run gave is right only under
-the policy that allowed it: one that was tightened since must not go on answering with it. So the
-two are stored under two ids, and only the second depends on the policy.
+the policy that allowed it, with the encoder and reranker whose scores it went by: one that was
+tightened since, also by an audit that closed a tier, must not go on answering with it. So the two
+are stored under two ids, and only the second names the policy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import uuid
 from skipstone_shared.latents import canonical_hash
 
 _VERSION = 1
-_EXACT_ID = re.compile(r"x[0-9a-f]{32}")
+_EXACT_ID = re.compile(r"x[0-9a-f]{32}(-[0-9a-f]{16})?")
 _RESUMED_SUFFIX = ".resumed"
 PROMPT_HASH_LABEL = "prompt_hash"
 
@@ -32,8 +33,14 @@ def exact_entry_id(compatibility_key: str, prompt: str, seed: int) -> str:
 
 
 def resumed_entry_id(compatibility_key: str, prompt: str, seed: int, policy_version: str) -> str:
-    """Entry id of a canonical request's resumed run, in the same form."""
-    return "x" + canonical_hash([_VERSION, compatibility_key, prompt, seed, policy_version])
+    """Entry id of a canonical request's resumed run: that of its full run, and the policy's."""
+    full_run = exact_entry_id(compatibility_key, prompt, seed)
+    return f"{full_run}-{canonical_hash(policy_version)[:16]}"
+
+
+def full_run_of(entry_id: str) -> str:
+    """Entry id of the full run of the request that an exact id belongs to."""
+    return entry_id.partition("-")[0]
 
 
 def is_exact_entry_id(entry_id: str) -> bool:

@@ -91,6 +91,7 @@ class Decision:
         reuse_tier: Tier the donor is used in.
         closed_reuse: What the best candidate would have got if drift had closed no tier.
         policy: That decided on candidates; None when there were none to decide on.
+        result_version: Version under which what a resumed run gives answers exact repeats.
     """
 
     tier: HitTier
@@ -109,6 +110,7 @@ class Decision:
     reuse_tier: ReuseTier | None = None
     closed_reuse: ClosedReuse | None = None
     policy: ReusePolicy | None = None
+    result_version: str = ""
 
 
 def miss(

@@ -207,7 +207,7 @@ class DenoiseRun:
         """Where the exact tier will look for what this run gives."""
         request = self._query.compatibility_key, self._query.exact_prompt, seed
         if self._decision.tier is HitTier.APPROXIMATE:
-            return resumed_entry_id(*request, self._policy.version)
+            return resumed_entry_id(*request, self._decision.result_version)
         return exact_entry_id(*request)
 
     def _note_started(self, started: DenoiseStarted) -> GenerateStarted:

@@ -111,7 +111,12 @@ class DonorSearch:
         )
         ranked = ranked_hits(hits, scores.values)
         found = await self._first_usable(query, policy, ranked, journal, budget)
-        return dataclasses.replace(found, policy=policy)
+        version = self._judge.opened(policy).version
+        return dataclasses.replace(found, policy=policy, result_version=version)
+
+    def result_version(self, query: Query) -> str:
+        """Version whose resumed results answer a request: of the policy last in force for it."""
+        return self._judge.opened(self._policies.latest(query.model_hash)).version
 
     async def _search(self, query: Query, embedding: Embedding) -> list[SearchHit]:
         found = await self._index.search_entries(

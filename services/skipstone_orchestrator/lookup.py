@@ -44,7 +44,6 @@ class Lookup:
         reader: EntryReader,
         donors: DonorSearch,
         limits: LookupLimits,
-        policy_version: str,
         clock: Clock,
     ) -> None:
         """Creates the lookup.
@@ -55,7 +54,6 @@ class Lookup:
             reader: Reads entries of the store.
             donors: Finds a donor for a vector.
             limits: Deadlines.
-            policy_version: Results of resumed runs count only when this policy allowed them.
             clock: Seconds.
         """
         self._embedder = embedder
@@ -63,7 +61,6 @@ class Lookup:
         self._reader = reader
         self._donors = donors
         self._limits = limits
-        self._policy_version = policy_version
         self._clock = clock
 
     @traced(LOOKUP)
@@ -97,7 +94,7 @@ class Lookup:
         full = await self._stored(query, exact_entry_id(*request), 0, journal, budget)
         if full.reason != NO_CANDIDATE or query.use.full_runs_only:
             return full
-        entry_id = resumed_entry_id(*request, self._policy_version)
+        entry_id = resumed_entry_id(*request, self._donors.result_version(query))
         resumed = await self._stored(query, entry_id, None, journal, budget)
         return dataclasses.replace(resumed, replaces=full.replaces or resumed.replaces)
 

@@ -12,10 +12,11 @@ from skipstone_orchestrator.cache_options import CacheDefaults, check_key_steps,
 from skipstone_orchestrator.compatibility import (
     exact_entry_id,
     fresh_entry_id,
+    full_run_of,
     is_exact_entry_id,
     resumed_entry_id,
 )
-from skipstone_orchestrator.decision import Query
+from skipstone_orchestrator.decision import Decision, Query
 from skipstone_orchestrator.guard import Guard
 from skipstone_orchestrator.journal import Journal
 from skipstone_orchestrator.lookup import Lookup
@@ -126,7 +127,7 @@ class OutsideEngines:
             reason=decision.reason,
             policy_version=self._policy.version,
             compatibility_key=query.compatibility_key,
-            entry_id=self._entry_id(query, decision.tier),
+            entry_id=self._entry_id(query, decision),
             donor=decision.donor,
             skip_steps=decision.skip_steps,
             reuse_kind=decision.kind,
@@ -152,9 +153,7 @@ class OutsideEngines:
             raise InvalidArgument(f"depth is {call.depth}", field="depth", allowed="0 and up")
         key = _checked_key(call.fingerprint)
         request = key, self._prompts.exact(call.prompt), call.seed
-        _check_owner(
-            entry_id, exact_entry_id(*request), resumed_entry_id(*request, self._policy.version)
-        )
+        _check_owner(entry_id, exact_entry_id(*request))
         stored = await self._store_guard.call(
             lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
         )
@@ -181,13 +180,13 @@ class OutsideEngines:
         self._counts.count_saved(namespace)
         return Entry(entry_id, entry.prompt, call.seed, key, entry.snapshots, depth)
 
-    def _entry_id(self, query: Query, tier: HitTier) -> str:
+    def _entry_id(self, query: Query, decision: Decision) -> str:
         """Id under which the engine is to store what its run gives."""
         if query.seed is None:
             return fresh_entry_id()
         request = query.compatibility_key, query.exact_prompt, query.seed
-        if tier is HitTier.APPROXIMATE:
-            return resumed_entry_id(*request, self._policy.version)
+        if decision.tier is HitTier.APPROXIMATE:
+            return resumed_entry_id(*request, decision.result_version)
         return exact_entry_id(*request)
 
     def _query(self, call: LookupCall) -> Query:
@@ -222,16 +221,13 @@ def _checked_key(fingerprint: LatentFingerprint) -> str:
         ) from None
 
 
-def _check_owner(entry_id: str, full_run_id: str, resumed_run_id: str) -> None:
+def _check_owner(entry_id: str, full_run_id: str) -> None:
     """Checks that an entry does not take the place of another request's exact result."""
-    if is_exact_entry_id(entry_id) and entry_id not in (full_run_id, resumed_run_id):
+    if is_exact_entry_id(entry_id) and full_run_of(entry_id) != full_run_id:
         raise InvalidArgument(
-            f"entry_id {entry_id} is that of another prompt, seed, fingerprint or reuse policy",
+            f"entry_id {entry_id} is that of another prompt, seed or fingerprint",
             field="entry_id",
-            allowed=(
-                f"{full_run_id} of a full run, {resumed_run_id} of a resumed one, "
-                "or an id of another form"
-            ),
+            allowed=f"what Lookup gave, {full_run_id} of a full run, or an id of another form",
         )
 
 

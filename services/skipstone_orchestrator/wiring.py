@@ -253,7 +253,6 @@ class Orchestrator:
             reader=reader,
             donors=donors,
             limits=limits,
-            policy_version=self._policy.version,
             clock=self._clock,
         )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.unit.orchestrator.site import Site, in_loop, running_site
 
 from skipstone_shared.denoise_runs import ResumeKind
+from skipstone_shared.embeddings import RerankScores
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import Artifact, StepProgress
+from skipstone_shared.index_entries import SearchHit
 from skipstone_shared.orchestration import (
     CacheMode,
     CacheOptions,
@@ -145,6 +148,36 @@ async def test_a_resumed_run_never_donates_but_answers_its_own_repeat() -> None:
         depths = {entry.entry_id: entry.depth for entry in page.entries}
         assert depths[resumed.provenance.saved_entry_id] == 1
         assert depths[donor.provenance.saved_entry_id] == 0
+
+
+class NamedGate:
+    """Lets everything through, under a name that changes."""
+
+    service = "embedding"
+
+    def __init__(self) -> None:
+        self.reranker_id = "first"
+
+    async def score(
+        self, namespace: str, prompt: str, hits: Sequence[SearchHit]
+    ) -> Sequence[float | None]:
+        return RerankScores([0.99] * len(hits), self.reranker_id)
+
+
+@in_loop
+async def test_what_another_reranker_allowed_does_not_answer_repeats() -> None:
+    """Its scores were others: perhaps this one would have refused the donor."""
+    gate = NamedGate()
+    async with running_site(gate, uncalibrated="table") as site:
+        donor = await site.generate(PROMPT, seed=1)
+        await site.generate(NEAR, seed=2)
+        assert (await site.generate(NEAR, seed=2)).provenance.tier is HitTier.EXACT
+        gate.reranker_id = "second"
+        await site.generate("a red circle on a grey background", seed=3)
+        assert (await site.generate(NEAR, seed=2)).provenance.tier is not HitTier.EXACT
+        full = (await site.generate(PROMPT, seed=1)).provenance
+        assert full.tier is HitTier.EXACT, "what was run in full is right whoever scores"
+        assert full.donor_entry_id == donor.provenance.saved_entry_id
 
 
 @in_loop
