@@ -62,6 +62,7 @@ EVERYTHING: Mapping[str, Any] = {
     "embedding": {"autoscaling": {"enabled": True}, "gpu": {"enabled": True}},
     "vectorIndex": {"persistence": {"storageClass": "fast", "annotations": {"a": "b"}}},
     "latentKv": {
+        "image": {"digest": f"sha256:{'0' * 64}"},
         "persistence": {"existingClaim": "old-data"},
         "settings": {"quota_bytes": 200_000_000_000},
         "networkPolicy": {"extraFrom": [{"podSelector": {"matchLabels": {"engine": "own"}}}]},
@@ -86,6 +87,22 @@ RELEASES: Mapping[str, Mapping[str, Any]] = {
         "vectorIndex": {"persistence": {"enabled": False}},
         "latentKv": {"persistence": {"enabled": False}, "settings": {"store": "memory"}},
     },
+    "stores outside": {
+        "vectorIndex": {
+            "replicas": 3,
+            "settings": {"engine": "pgvector", "collection": "prod"},
+            "extraEnv": [
+                {
+                    "name": "SKIPSTONE_VECTOR_INDEX_URL",
+                    "valueFrom": {"secretKeyRef": {"name": "postgres", "key": "url"}},
+                }
+            ],
+        },
+        "latentKv": {
+            "settings": {"store": "redis", "redis_urls": ["redis://a:6379", "redis://b:6379"]},
+            "autoscaling": {"enabled": True},
+        },
+    },
     "as little as possible": {
         "common": {
             "preStopSeconds": 0,
@@ -104,6 +121,9 @@ RELEASES: Mapping[str, Mapping[str, Any]] = {
     "a long name": {"fullnameOverride": "a-name-that-is-much-too-long-for-any-object-of-a-cluster"},
 }
 """Values by what they are about."""
+
+SECRETS = {"postgres": {"url": "postgresql://user:password@postgres:5432/skipstone"}}
+"""What the secrets that they name hold."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +173,14 @@ class Workload:
     @property
     def own_environment(self) -> dict[str, str]:
         """Skipstone's variables, as the container gets them."""
-        return {
-            variable["name"]: variable["value"]
-            for variable in self.container["env"]
-            if variable["name"].startswith("SKIPSTONE_")
-        }
+        found = {}
+        for variable in self.container["env"]:
+            if "valueFrom" in variable:
+                secret = variable["valueFrom"]["secretKeyRef"]
+                found[variable["name"]] = SECRETS[secret["name"]][secret["key"]]
+            elif variable["name"].startswith("SKIPSTONE_"):
+                found[variable["name"]] = variable["value"]
+        return found
 
 
 @functools.cache

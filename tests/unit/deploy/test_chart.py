@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import kubernetes_validate
 import pytest
@@ -13,7 +13,7 @@ from helm_python.chart import lint
 from helm_python.errors import HelmError
 from tests.unit.deploy.rendered import CHART, RELEASES, of_kind, release, render, workloads
 
-SHAPES = ("defaults", "everything", "nothing kept", "as little as possible")
+SHAPES = ("defaults", "everything", "nothing kept", "stores outside", "as little as possible")
 """Releases that have every field between them; a schema takes a tenth of a second per object."""
 
 LOWEST = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["kubeVersion"]
@@ -98,3 +98,20 @@ def test_whatever_is_refused_as_the_charts_own_is_set_by_it() -> None:
         prefix = f"SKIPSTONE_{workload.settings_class.service_name}_".upper()
         given = {variable.removeprefix(prefix).lower() for variable in workload.own_environment}
         assert set_by_the_chart(workload.key) <= given
+
+
+@pytest.mark.parametrize(
+    ("key", "setting", "own"),
+    [("latentKv", "store", {"lmdb", "memory"}), ("vectorIndex", "engine", {"hnswlib"})],
+)
+def test_whoever_keeps_data_itself_has_one_writer(key: str, setting: str, own: set[str]) -> None:
+    field = SETTINGS[key].model_fields[setting]
+    engines = get_args(field.annotation)
+    assert field.default in own < set(engines)
+    for engine in engines:
+        (workload,) = (
+            found
+            for found in workloads(render({key: {"settings": {setting: engine}}}))
+            if found.key == key
+        )
+        assert (workload.manifest["kind"] == "StatefulSet") == (engine in own)

@@ -33,7 +33,10 @@ def test_the_dockerfile_passes_its_linter() -> None:
 
 @pytest.mark.parametrize("component", COMPONENTS.values())
 def test_an_image_has_its_own_service_and_extra(component: str) -> None:
-    assert re.findall(r"\[([a-z,-]+)\]\"", stage(f"{component}-build")) == [component]
+    build = stage(f"{component}-build")
+    assert re.findall(r"whl\)\[(.+)\]\"", build) == [f"{component}${{EXTRAS:+,$EXTRAS}}"]
+    (more,) = re.findall(r"^ARG EXTRAS=(.*)$", build, re.MULTILINE)
+    assert set(more.split(",")) <= PROJECT["optional-dependencies"].keys()
     assert component in PROJECT["optional-dependencies"]
     program = f"skipstone-{component}"
     assert program in PROJECT["scripts"]

@@ -25,7 +25,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "skipstone.image" -}}
 {{- $repository := .service.image.repository | default .service.component -}}
 {{- $tag := .service.image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion -}}
-{{ .root.Values.image.registry }}/{{ $repository }}:{{ $tag }}
+{{ .root.Values.image.registry }}/{{ $repository }}:{{ $tag }}{{ with .service.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "skipstone.serviceAccount" -}}
