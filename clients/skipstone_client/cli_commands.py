@@ -11,6 +11,7 @@ from skipstone_client import (
     cli_block_cache_sweep,
     cli_calibrate,
     cli_deletions,
+    cli_doctor,
     cli_entries,
     cli_explain,
     cli_generate,
@@ -45,6 +46,7 @@ def build_app() -> typer.Typer:
     app.command("generate")(cli_generate.generate)
     app.command("explain")(cli_explain.explain)
     app.command("stats")(cli_stats.stats)
+    app.command("doctor")(cli_doctor.doctor)
     app.command("calibrate")(cli_calibrate.calibrate)
     entries = typer.Typer(no_args_is_help=True, help="List, show and delete reusable entries.")
     entries.command("list")(cli_entries.list_entries)

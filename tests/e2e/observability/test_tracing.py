@@ -250,10 +250,11 @@ def test_a_service_that_traces_nothing_passes_its_callers_trace_on(
         with span_scope(PassedSpan(f"00-{trace_id}-{'8' * 16}-01")):
             generate(client, namespace)
 
-    wait_until(lambda: bool(collector.spans(trace_id)), "spans of the services behind")
-    services = {span.service for span in collector.spans(trace_id)}
-    assert "skipstone-denoise" in services
-    assert "skipstone-orchestrator" not in services
+    def services() -> set[str]:
+        return {span.service for span in collector.spans(trace_id)}
+
+    wait_until(lambda: "skipstone-denoise" in services(), "spans of the services behind")
+    assert "skipstone-orchestrator" not in services()
 
 
 def test_a_service_without_the_packages_says_what_to_install(tmp_path: Path) -> None:
