@@ -45,18 +45,22 @@ def require_mounts() -> None:
 class Pod:
     """One pod of a workload."""
 
-    def __init__(self, workload: Workload, folder: Path) -> None:
+    def __init__(
+        self, workload: Workload, folder: Path, secrets: Mapping[str, Path] | None = None
+    ) -> None:
         """Starts nothing yet.
 
         Args:
             workload: What it is a pod of.
             folder: For its data and log.
+            secrets: Folders by the name of the Secret that they stand for.
         """
         number = next(_numbers)
         # Of this test run alone: 127.0.0.1 is everyone's.
         self.address = f"127.{64 + os.getpid() % 64}.{number // 250}.{1 + number % 250}"
         self.workload = workload
         self._folder = folder
+        self._secrets = secrets or {}
         self.log = folder / f"{workload.name}-{number}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,9 +82,30 @@ class Pod:
         prefix = f"SKIPSTONE_{self.workload.settings_class.service_name}_".upper()
         variables = self.workload.own_environment
         variables[prefix + "HOST"] = self.address
-        if prefix + "DATA_DIR" in variables:
-            variables[prefix + "DATA_DIR"] = str(self._folder / self.workload.name)
+        folders = self._mounted_secrets()
+        folders |= {
+            mount["mountPath"]: self._folder
+            for mount in self.workload.container["volumeMounts"]
+            if mount["name"] == "data"
+        }
+        for variable, value in variables.items():
+            for path, folder in folders.items():
+                if value.startswith(f"{path}/"):
+                    variables[variable] = str(folder) + value.removeprefix(path)
         return variables
+
+    def _mounted_secrets(self) -> dict[str, Path]:
+        """Folders by the path at which the manifest mounts a Secret."""
+        secrets = {
+            volume["name"]: volume["secret"]["secretName"]
+            for volume in self.workload.pod["spec"]["volumes"]
+            if "secret" in volume
+        }
+        return {
+            mount["mountPath"]: self._secrets[secrets[mount["name"]]]
+            for mount in self.workload.container["volumeMounts"]
+            if mount["name"] in secrets
+        }
 
     @property
     def target(self) -> str:

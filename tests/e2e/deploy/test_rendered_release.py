@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.certificates import Authority
 from tests.e2e.deploy.containers import REGISTRY, ContainerPod, Network, require_images
 from tests.e2e.deploy.pods import Pod, Release, require_mounts
 from tests.e2e.deploy.releases import small_release
 from tests.unit.deploy.rendered import COMPONENTS, of_kind, render
 
 from skipstone_client import OrchestratorClient
+from skipstone_shared.access import Right, caller_table, token_hash
+from skipstone_shared.credentials import Credentials
+from skipstone_shared.errors import Unauthenticated, Unavailable
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import HitTier
 
@@ -86,3 +91,46 @@ def test_the_images_serve_under_the_restrictions_of_the_pods(
             check_release(release, scaled_by())
     finally:
         network.close()
+
+
+@pytest.mark.long
+def test_certificates_and_tokens_come_from_the_secrets_that_the_values_name(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """The probes must pass all the same, and whoever shows nothing must not."""
+    require_mounts()
+    secrets = {name: tmp_path / name for name in ("certificates", "callers", "own-token")}
+    for folder in secrets.values():
+        folder.mkdir()
+    authority = Authority(tmp_path)
+    files = authority.write("all", host="skipstone")
+    assert files.cert_file is not None
+    assert files.key_file is not None
+    files.cert_file.rename(secrets["certificates"] / "tls.crt")
+    files.key_file.rename(secrets["certificates"] / "tls.key")
+    (secrets["certificates"] / "ca.crt").write_bytes(authority.file.read_bytes())
+    (secrets["own-token"] / "token").write_text("sks_of_the_services")
+    table = caller_table("services", [token_hash("sks_of_the_services")], ["*"], list(Right))
+    (secrets["callers"] / "access").write_text(table)
+    values = small_release({"name": str(tiny_model)})
+    values["tls"] = {"enabled": True, "secretName": "certificates", "serverName": "skipstone"}
+    values["access"] = {"secretName": "callers", "clientTokenSecretName": "own-token"}
+    known = Credentials(
+        secrets["certificates"] / "ca.crt",
+        secrets["certificates"] / "tls.crt",
+        secrets["certificates"] / "tls.key",
+        tls_server_name="skipstone",
+        token_file=secrets["own-token"] / "token",
+    )
+    with Release(values, tmp_path, lambda *pod: Pod(*pod, secrets)) as release:
+        release.start_all()
+        target = release.target("orchestrator")
+        params = GenerationParams("a red circle", num_inference_steps=10, seed=3)
+        with OrchestratorClient(target, credentials=known) as client:
+            assert client.generate(params, timeout_s=60.0).provenance.fallbacks == ()
+        nobody = dataclasses.replace(known, token_file=None)
+        with OrchestratorClient(target, credentials=nobody) as client:
+            with pytest.raises(Unauthenticated):
+                client.generate(params, timeout_s=60.0)
+        with OrchestratorClient(target) as client, pytest.raises(Unavailable):
+            client.generate(params, timeout_s=60.0)
