@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
 
 from quality.measures import Floats
-
-
-def falling(losses: Floats) -> Floats:
-    """The falling curve nearest to measured losses: more steps never make it worse."""
-    fitted: Floats = np.asarray(isotonic_regression(losses, increasing=False), dtype=np.float64)
-    return fitted
+from skipstone_client.calibrate.intervals import falling
 
 
 def knee(steps: Sequence[int], losses: Floats) -> int:
@@ -27,7 +21,7 @@ def knee(steps: Sequence[int], losses: Floats) -> int:
     steps change nothing it is the fewest.
     """
     places = np.asarray(steps, dtype=np.float64)
-    curve = falling(losses)
+    curve = np.asarray(falling(losses.tolist()), dtype=np.float64)
     if curve[0] <= curve[-1]:
         return steps[0]
     x = (places - places[0]) / (places[-1] - places[0])
@@ -44,7 +38,7 @@ def steps_of_equal_loss(steps: Sequence[int], losses: Floats, loss: float) -> fl
     Returns:
         At most the last number, since no more can be had, and at least the first.
     """
-    curve = falling(losses)
+    curve = np.asarray(falling(losses.tolist()), dtype=np.float64)
     excess = loss - float(losses[-1])
     above_end = curve - curve[-1]
     if excess <= 0.0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,8 +50,14 @@ PLOT_FILE = "calibration.png"
 
 _NEEDED = ("matplotlib", "PIL")
 
+_OF_A_MACHINE = frozenset(
+    {"prompts", "out", "by", "refit", "embedding", "denoise", "latent_kv", "timeout", "as_json"}
+    | {"budget_minutes"}
+)
+
 
 def calibrate(
+    context: typer.Context,
     prompts: Annotated[
         Path,
         typer.Argument(
@@ -132,6 +139,7 @@ def calibrate(
         seed_prompts=seed_prompts,
         seed=seed,
         budget_s=budget_minutes * 60,
+        command=_command(context, prompts),
     )
     me = credentials()
     with errors_in_one_line(), EmbeddingClient(embedding, credentials=me) as embedder:
@@ -190,6 +198,19 @@ def _tell(found: Calibration, out: Path, measured: int, wanted: int, as_json: bo
     if measured < wanted:
         console.print(f"{measured} of {wanted} pairs; the same command goes on")
     console.print(f"written: {out}/{CALIBRATION_FILE}, {REPORT_FILE}, {PLOT_FILE}")
+
+
+def _command(context: typer.Context, prompts: Path) -> str:
+    """The command as it was given, without what belongs to a machine, for the file."""
+    words = ["skipstone calibrate", prompts.name]
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and option.name not in _OF_A_MACHINE:
+            words.append(option.opts[0])
+            if not getattr(option, "is_flag", False):
+                words.append(shlex.quote(str(context.params[option.name or ""])))
+    return " ".join(words)
 
 
 def _check_drawing() -> None:

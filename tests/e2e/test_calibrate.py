@@ -64,6 +64,8 @@ def test_a_calibration_is_measured_goes_on_and_is_followed(
     }
     found = read_calibration(out / "calibration.json")
     assert found.services.reranker_id.startswith("skipstone-gate/")
+    assert "--levels 0.8" in found.measured.command
+    assert "127.0.0.1" not in found.measured.command, "that is of this machine"
     assert found.edited_scores is not None
     assert found.edited_scores.n == 1
     assert {tier.same_seed for tier in found.tiers} == {False, True}

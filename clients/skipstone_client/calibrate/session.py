@@ -26,7 +26,7 @@ from skipstone_shared.orchestration import ReuseKind
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for on the command line."""
+    """What was asked for on the command line; `command` is that line, for the file."""
 
     prompts: Path
     pairs: int
@@ -39,12 +39,7 @@ class Wanted:
     seed_prompts: int
     seed: int
     budget_s: float
-
-    @property
-    def command(self) -> str:
-        """The command without what belongs to a machine, for the file."""
-        steps = f" --steps {self.steps}" if self.steps else ""
-        return f"skipstone calibrate {self.prompts.name} --pairs {self.pairs}{steps}"
+    command: str = ""
 
 
 class Session:

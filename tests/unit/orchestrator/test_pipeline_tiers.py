@@ -371,17 +371,6 @@ async def test_namespaces_and_parameters_never_share_entries() -> None:
 
 
 @in_loop
-async def test_prompts_that_differ_only_after_a_text_encoders_last_token_never_hit_exactly() -> (
-    None
-):
-    long = " ".join(["very"] * 100) + " red"
-    async with running_site() as site:
-        await site.generate(long, seed=1)
-        told = (await site.generate(long + "dish", seed=1)).provenance
-        assert told.tier is not HitTier.EXACT
-
-
-@in_loop
 async def test_an_executor_that_cannot_decode_or_resume_is_asked_for_full_runs() -> None:
     async with running_site() as site:
         site.executor.kinds = ()
