@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -279,10 +280,9 @@ class EngineIndex:
             raise Unavailable("the index is closed")
         with self._lock:
             if self._away_until is not None:
-                now = self._monotonic()
-                if now < self._away_until:
+                if self._monotonic() < self._away_until:
                     raise Unavailable(f"{self._engine.name} was away just now")
-                self._away_until = now + _AWAY_S  # this call tries; others go on failing
+                self._away_until = math.inf  # this call tries, and the others go on failing
         away = False
         try:
             yield

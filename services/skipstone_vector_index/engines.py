@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skipstone_shared.errors import FailedPrecondition
+from skipstone_vector_index.collection_engine import CollectionEngine
 from skipstone_vector_index.config import VectorIndexSettings
 from skipstone_vector_index.engine import VectorEngine
 from skipstone_vector_index.graph_vectors import GraphOptions
@@ -28,8 +29,11 @@ def _open(settings: VectorIndexSettings, graph: GraphOptions) -> VectorEngine:
     url = settings.url.get_secret_value() if settings.url else ""
     # Vectors of another metric are other collections, so that none is compared as what it is not.
     prefix = f"{settings.collection}_{settings.metric}"
+    timeout_s = settings.engine_timeout_s
+    if settings.engine == "milvus":
+        from skipstone_vector_index.milvus_collections import MilvusCollections
+
+        return CollectionEngine(MilvusCollections(url, prefix, timeout_s, graph))
     from skipstone_vector_index.pgvector_engine import PgvectorEngine
 
-    return PgvectorEngine(
-        url, prefix, settings.engine_timeout_s, settings.exact_search_limit, graph
-    )
+    return PgvectorEngine(url, prefix, timeout_s, settings.exact_search_limit, graph)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.servers.milvus_lite import shared_milvus_lite
 from tests.servers.postgres import shared_postgres
 
 from skipstone_client.vector_index import VectorIndexClient
@@ -20,10 +21,12 @@ from skipstone_shared.grpc_server import in_process_server
 from skipstone_shared.index_entries import IndexEntry, NamespacePage, SearchHit, Vector, VectorEntry
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
+from skipstone_vector_index.collection_engine import CollectionEngine
 from skipstone_vector_index.engine_index import EngineIndex
 from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import VectorIndex
+from skipstone_vector_index.milvus_collections import MilvusCollections
 from skipstone_vector_index.pgvector_engine import PgvectorEngine
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
@@ -70,12 +73,18 @@ def make_pgvector_graph(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     return EngineIndex(engine, VectorForm(), clock)
 
 
+def make_milvus(tmp_path: Path, stack: ExitStack) -> VectorIndex:
+    collections = MilvusCollections(shared_milvus_lite().url, f"t{uuid.uuid4().hex}")
+    return EngineIndex(CollectionEngine(collections), VectorForm(), clock)
+
+
 IMPLEMENTATIONS = [
     pytest.param(make_flat),
     pytest.param(make_hnsw),
     pytest.param(make_graph),
     pytest.param(make_client),
     pytest.param(make_pgvector),
+    pytest.param(make_milvus),
     pytest.param(make_pgvector_graph, marks=pytest.mark.long),
 ]
 
@@ -454,7 +463,7 @@ def test_stats_count_live_entries_and_partitions(index: VectorIndex) -> None:
 
 def test_capabilities_name_the_engine_and_the_limits(index: VectorIndex) -> None:
     capabilities = index.get_capabilities()
-    assert capabilities.engine in ("flat", "hnsw", "pgvector")
+    assert capabilities.engine in ("flat", "hnsw", "pgvector", "milvus")
     assert capabilities.max_top_k == 1000
     assert capabilities.max_batch_size == 1000
     assert capabilities.max_dimension == 8192
