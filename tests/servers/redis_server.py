@@ -42,7 +42,7 @@ class RedisServer:
             in_cluster: Whether it will be one of a cluster.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.port, self.bus_port = _free_ports(2)
+        self.port, self.bus_port = free_ports(2)
         if in_cluster:
             flags += ("--cluster-enabled", "yes", "--cluster-port", str(self.bus_port))
             flags += ("--cluster-node-timeout", "2000")
@@ -240,7 +240,8 @@ def _for_this_run(make: Callable[[Path], Any]) -> Any:
     return server
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

