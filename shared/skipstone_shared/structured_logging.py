@@ -55,6 +55,12 @@ def configure_logging(
         )
     )
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+    for package in _OWN_PACKAGES:
+        logging.getLogger(package).setLevel(number)
+
+
+_OWN_PACKAGES = ("skipstone_shared", "skipstone_client")
+"""Their plain loggers are those of clients, which are installed without structlog."""
 
 
 class _LossySink:
