@@ -28,9 +28,13 @@ from skipstone_vector_index.engine import (
 from skipstone_vector_index.vector_form import Matrix
 
 _EPOCH_US = 1_704_067_200_000_000
-"""Labels count from 2024, so that they stay below 2**63 for 200 years."""
+"""Labels count from 2024."""
 
-_PROCESS_BITS = 10
+_TICK_US = 100
+
+_PROCESS_BITS = 9
+"""Of a label. With ticks of 100 µs labels stay below 2**53 until 2079: Qdrant compares numbers as
+floats of 64 bits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -274,13 +278,14 @@ class LabelClock:
         self._clock_us = clock_us or (lambda: time.time_ns() // 1000)
         self._process = int.from_bytes(os.urandom(2), "little") % (1 << _PROCESS_BITS)
         self._lock = threading.Lock()
-        self._last_us = 0
+        self._last_tick = 0
 
     def next(self) -> int:
         """Returns the next number."""
         with self._lock:
-            self._last_us = max(self._last_us + 1, self._clock_us() - _EPOCH_US)
-            return self._last_us << _PROCESS_BITS | self._process
+            now = (self._clock_us() - _EPOCH_US) // _TICK_US
+            self._last_tick = max(self._last_tick + 1, now)
+            return self._last_tick << _PROCESS_BITS | self._process
 
 
 def point_id(partition: PartitionName, entry_id: str) -> str:

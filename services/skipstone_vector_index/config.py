@@ -20,15 +20,16 @@ class VectorIndexSettings(ServiceSettings):
     port: Port = DEFAULT_PORTS["vector_index"]
     """TCP port to listen on; 0 takes any free one and logs it."""
 
-    engine: Literal["hnswlib", "pgvector", "milvus"] = "hnswlib"
+    engine: Literal["hnswlib", "pgvector", "milvus", "qdrant"] = "hnswlib"
     """Where entries are: hnswlib = in data_dir; the others = in an engine at url, which several
     processes may share. Those heed metric, collection, engine_timeout_s, exact_search_limit and
     hnsw_*; what else stands below is of hnswlib alone."""
 
     url: SecretStr | None = None
     """Where the engine is: postgresql://user:password@host:5432/database for pgvector,
-    http://user:password@host:19530/database for milvus (https for TLS). Give a password by file or
-    environment, since everybody on the machine can read the flags of a process."""
+    http://user:password@host:19530/database for milvus, http://:api-key@host:6333 for qdrant (https
+    for TLS). Give a password by file or environment, since everybody on the machine can read the
+    flags of a process."""
 
     collection: str = Field(default="skipstone", pattern=r"^[a-z][a-z0-9_]{0,31}$")
     """First part of the names of the engine's tables or collections; one per deployment."""

@@ -34,6 +34,10 @@ def _open(settings: VectorIndexSettings, graph: GraphOptions) -> VectorEngine:
         from skipstone_vector_index.milvus_collections import MilvusCollections
 
         return CollectionEngine(MilvusCollections(url, prefix, timeout_s, graph))
+    if settings.engine == "qdrant":
+        from skipstone_vector_index.qdrant_collections import QdrantCollections
+
+        return CollectionEngine(QdrantCollections(url, prefix, timeout_s, graph))
     from skipstone_vector_index.pgvector_engine import PgvectorEngine
 
     return PgvectorEngine(url, prefix, timeout_s, settings.exact_search_limit, graph)

@@ -28,6 +28,7 @@ from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import VectorIndex
 from skipstone_vector_index.milvus_collections import MilvusCollections
 from skipstone_vector_index.pgvector_engine import PgvectorEngine
+from skipstone_vector_index.qdrant_collections import QdrantCollections
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
 from skipstone_vector_index.vector_form import VectorForm
@@ -78,6 +79,11 @@ def make_milvus(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     return EngineIndex(CollectionEngine(collections), VectorForm(), clock)
 
 
+def make_qdrant(tmp_path: Path, stack: ExitStack) -> VectorIndex:
+    """Qdrant's local mode: its registry has no server to run."""
+    return EngineIndex(CollectionEngine(QdrantCollections("file://", "t")), VectorForm(), clock)
+
+
 IMPLEMENTATIONS = [
     pytest.param(make_flat),
     pytest.param(make_hnsw),
@@ -85,6 +91,7 @@ IMPLEMENTATIONS = [
     pytest.param(make_client),
     pytest.param(make_pgvector),
     pytest.param(make_milvus),
+    pytest.param(make_qdrant),
     pytest.param(make_pgvector_graph, marks=pytest.mark.long),
 ]
 
@@ -463,7 +470,7 @@ def test_stats_count_live_entries_and_partitions(index: VectorIndex) -> None:
 
 def test_capabilities_name_the_engine_and_the_limits(index: VectorIndex) -> None:
     capabilities = index.get_capabilities()
-    assert capabilities.engine in ("flat", "hnsw", "pgvector", "milvus")
+    assert capabilities.engine in ("flat", "hnsw", "pgvector", "milvus", "qdrant")
     assert capabilities.max_top_k == 1000
     assert capabilities.max_batch_size == 1000
     assert capabilities.max_dimension == 8192
