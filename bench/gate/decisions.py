@@ -26,6 +26,7 @@ from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.decision import GATE_UNAVAILABLE, Query
 from skipstone_orchestrator.gate import Gate, RerankGate, SimilarityGate
 from skipstone_orchestrator.generation_calls import GenerationCall, planned_query
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.reuse_policy import Donor, judge
 from skipstone_shared.calibration import ServiceIds
 from skipstone_shared.denoise_runs import GenerationPlan
@@ -89,9 +90,11 @@ class PairJudge:
         return "" if self._reranker is None else self._reranker.reranker_id
 
     def without_gate(self) -> PairJudge:
-        """The same with the cosine alone; it ends with this one."""
+        """The same by the published table on the cosine alone; it ends with this one."""
         other = copy.copy(self)
         other._gate = SimilarityGate()
+        # No calibration fits a cosine without a reranker, and the default would then refuse all.
+        other._policies = OrchestratorSettings(uncalibrated="table").policies()
         return other
 
     def score(self, prompt: str, candidates: Sequence[str]) -> list[float]:
@@ -172,7 +175,7 @@ def _default_query(settings: OrchestratorSettings) -> Query:
     params = GenerationParams("a prompt")
     call = GenerationCall("", params)
     use = resolve_options(call.options, settings.cache_defaults())
-    return planned_query(call, "", use, _default_plan(params))
+    return planned_query(call, "", use, _default_plan(params), PromptKeys())
 
 
 def _default_plan(params: GenerationParams) -> GenerationPlan:
