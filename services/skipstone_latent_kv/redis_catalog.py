@@ -29,13 +29,12 @@ full takes those that were not used lately, and these keys are used all the time
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from skipstone_latent_kv.entry_table import EntryKey, EntryState
+from skipstone_latent_kv.entry_table import EntryKey
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import (
     AgedLeastBenefit,
@@ -43,6 +42,12 @@ from skipstone_latent_kv.eviction_policies import (
     FirstInFirstOut,
     LeastBenefit,
     LeastRecentlyUsed,
+)
+from skipstone_latent_kv.redis_catalog_rows import (
+    CatalogRow,
+    StoredValue,
+    parse_row,
+    parse_value,
 )
 from skipstone_latent_kv.redis_errors import redis_trouble
 from skipstone_latent_kv.redis_servers import RedisServers, Script
@@ -63,23 +68,6 @@ _POLICIES: Mapping[type[EvictionPolicy], str] = {
 }
 
 _PARTS = ("redis_rows.lua", "redis_room.lua", "redis_operations.lua", "redis_upkeep.lua")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoredValue:
-    """A value that a row refers to: its bytes in Redis, and the checksum of what is read."""
-
-    name: ValueName
-    size_bytes: int
-    xxh3_64: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CatalogRow:
-    """An entry as the catalog has it, with its values by step."""
-
-    state: EntryState
-    values: Mapping[int, StoredValue]
 
 
 class RedisCatalog:
@@ -161,15 +149,15 @@ class RedisCatalog:
         """The value of a snapshot; counts a read unless the checksum is set and another one's."""
         wanted = f"{xxh3_64:016x}" if xxh3_64 else ""
         found = self._call("use", *key, str(step_index), wanted)
-        return _value(key, *found) if found else None
+        return parse_value(key, *found) if found else None
 
     def get(self, key: EntryKey) -> CatalogRow | None:
         """An entry."""
-        return _row(key[0], self._call("get", *key))
+        return parse_row(key[0], self._call("get", *key))
 
     def commit(self, key: EntryKey) -> CatalogRow | None:
         """Commits an entry and tells it as it is then."""
-        return _row(key[0], self._call("commit", *key))
+        return parse_row(key[0], self._call("commit", *key))
 
     def renew(self, key: EntryKey, lease_s: float) -> tuple[bool, float | None]:
         """Sets a lease: whether there is such an entry, and the end, None when it is committed."""
@@ -200,7 +188,7 @@ class RedisCatalog:
         more, *rows = self._call(
             "list", namespace, after, str(size), "1" if include_uncommitted else ""
         )
-        found = (_row(namespace, row) for row in rows)
+        found = (parse_row(namespace, row) for row in rows)
         return [row for row in found if row is not None], more.decode()
 
     def namespaces(self) -> list[str]:
@@ -311,31 +299,3 @@ class RedisCatalog:
 def _members(page: Sequence[Any]) -> list[Any]:
     """The members of what ZSCAN answers; redis-py pairs them with their scores."""
     return [member for member, _ in page]
-
-
-def _row(namespace: str, told: Sequence[bytes]) -> CatalogRow | None:
-    if not told:
-        return None
-    entry_id, created, accessed, reads, lease, pinned, skip_steps, first, last, size = told[:10]
-    key = namespace, entry_id.decode()
-    steps = told[10:]
-    values = {int(steps[i]): _value(key, *steps[i + 1 : i + 4]) for i in range(0, len(steps), 4)}
-    state = EntryState(
-        *key,
-        create_time=float(created),
-        access_time=float(accessed),
-        size_bytes=int(size),
-        snapshot_count=len(values),
-        read_count=int(reads),
-        committed=not lease,
-        lease_expire_time=float(lease) if lease else None,
-        pinned=bool(pinned),
-        skip_steps=int(skip_steps),
-        first_use=int(first),
-        last_use=int(last),
-    )
-    return CatalogRow(state, dict(sorted(values.items())))
-
-
-def _value(key: EntryKey, value_id: bytes, size_bytes: bytes, xxh3_64: bytes) -> StoredValue:
-    return StoredValue(ValueName(*key, value_id.decode()), int(size_bytes), int(xxh3_64, 16))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from skipstone_latent_kv import incoming
-from skipstone_latent_kv.entry_table import EntryKey
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.latent_codec import CodecName, decode, encode
 from skipstone_latent_kv.record_format import EncodedValue, SnapshotRecord
-from skipstone_latent_kv.redis_catalog import CatalogRow, RedisCatalog, StoredValue
+from skipstone_latent_kv.redis_catalog import RedisCatalog
+from skipstone_latent_kv.redis_catalog_rows import StoredValue
 from skipstone_latent_kv.redis_checks import check_servers
 from skipstone_latent_kv.redis_connection import RedisAddress, connect
+from skipstone_latent_kv.redis_reader import RedisReader, no_entry
 from skipstone_latent_kv.redis_scrub import RedisScrub
-from skipstone_latent_kv.redis_values import RedisValues, ValueLost, ValueName
+from skipstone_latent_kv.redis_values import RedisValues, ValueName
 from skipstone_latent_kv.redis_watch import RedisWatch
-from skipstone_latent_kv.references import check_matches, reference
+from skipstone_latent_kv.references import reference
 from skipstone_latent_kv.store_metrics import StoreTotals
 from skipstone_shared.errors import (
-    EntryNotFound,
-    LatentNotFound,
     ResourceExhausted,
     SkipstoneError,
     Unavailable,
@@ -43,23 +41,6 @@ from skipstone_shared.stored_entries import (
     StoreStats,
 )
 from skipstone_shared.structured_logging import get_logger
-
-_MOST_LOOKS = 20
-"""Times that a read looks again because what it found had been replaced meanwhile."""
-
-
-_Loaded = tuple[SnapshotRecord, memoryview | bytes]
-"""A head, and the bytes where they were wanted."""
-
-_Heads = dict[ValueName, SnapshotRecord | None]
-"""What values are; None for one that is not there."""
-
-
-class _Found(NamedTuple):
-    """What is stored at a step."""
-
-    head: StoredSnapshot
-    data: memoryview | bytes
 
 
 class RedisStore:
@@ -116,6 +97,7 @@ class RedisStore:
         except BaseException:
             self._servers.close()
             raise
+        self._reader = RedisReader(self._catalog, self._values)
         self._scrub = RedisScrub(self._servers, self._catalog, self._values, prefix)
         self._quotas = quotas
         self._codec: CodecName = codec
@@ -162,28 +144,21 @@ class RedisStore:
 
     def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
         """See ``LatentStore``."""
-        found = self._find(namespace, ref, self._load)
-        return Snapshot(found.head.ref, found.head.metadata, found.data)
+        namespace = incoming.check_ref(namespace, ref)
+        self._check_open()
+        return self._reader.snapshot((namespace, ref.entry_id), ref)
 
     def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
         """See ``LatentStore``."""
-        return self._find(namespace, ref, self._load_head).head
+        namespace = incoming.check_ref(namespace, ref)
+        self._check_open()
+        return self._reader.head((namespace, ref.entry_id), ref)
 
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""
         key = checked_namespace(namespace), checked_entry_id(entry_id)
         self._check_open()
-        for _ in range(_MOST_LOOKS):
-            before = self._catalog.get(key)
-            # Read before, since from its commit on any other write may evict the entry.
-            heads = self._heads([before]) if before else {}
-            row = self._catalog.commit(key)
-            if row is None:
-                raise _no_entry(key)
-            if entry := _stored_entry(row, heads):
-                return entry
-            self._drop_lost([row], heads)
-        raise _too_busy(key)
+        return self._reader.commit(key)
 
     def renew_lease(self, namespace: str, entry_id: str, lease_s: float) -> float | None:
         """See ``LatentStore``."""
@@ -191,22 +166,14 @@ class RedisStore:
         self._check_open()
         found, end = self._catalog.renew(key, incoming.check_lease(lease_s, self._capabilities))
         if not found:
-            raise _no_entry(key)
+            raise no_entry(key)
         return end
 
     def get_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""
         key = checked_namespace(namespace), checked_entry_id(entry_id)
         self._check_open()
-        for _ in range(_MOST_LOOKS):
-            row = self._catalog.get(key)
-            if row is None:
-                raise _no_entry(key)
-            heads = self._heads([row])
-            if entry := _stored_entry(row, heads):
-                return entry
-            self._drop_lost([row], heads)
-        raise _too_busy(key)
+        return self._reader.entry(key)
 
     def list_entries(
         self,
@@ -220,16 +187,10 @@ class RedisStore:
         incoming.check_page(page_size, page_token)
         self._check_open()
         rows, more = self._catalog.page(namespace, page_token, page_size, include_uncommitted)
-        heads = self._heads(rows)
-        page: list[StoredEntry] = []
-        for row in rows:
-            entry = _stored_entry(row, heads)
-            if entry is None:
-                self._drop_lost([row], heads)
-                entry = self._if_there(row.state.key)
-            if entry is not None and (entry.committed or include_uncommitted):
-                page.append(entry)
-        return StoredEntryPage(tuple(page), more)
+        entries = self._reader.entries(rows)
+        # One may have gone and come back, uncommitted, since its row was read.
+        wanted = (entry for entry in entries if entry.committed or include_uncommitted)
+        return StoredEntryPage(tuple(wanted), more)
 
     def pin_entries(self, namespace: str, entry_ids: Sequence[str], pinned: bool) -> list[bool]:
         """See ``LatentStore``."""
@@ -295,67 +256,6 @@ class RedisStore:
             self._closed.set()
             self._servers.close()
 
-    def _find(
-        self, namespace: str, ref: LatentRef, load: Callable[[StoredValue], _Loaded]
-    ) -> _Found:
-        """A snapshot, with what ``load`` makes of its value; counts as a read."""
-        key = incoming.check_ref(namespace, ref), ref.entry_id
-        self._check_open()
-        for _ in range(_MOST_LOOKS):
-            value = self._catalog.use(key, ref.step_index, ref.xxh3_64)
-            if value is None:
-                break
-            try:
-                record, data = load(value)
-            except ValueLost as error:
-                if self._drop(ref.step_index, value, error):
-                    break
-                continue  # It was replaced or evicted while it was read.
-            stored = reference(key[0], record.metadata, record.xxh3_64)
-            check_matches(ref, stored)
-            return _Found(StoredSnapshot(stored, record.metadata), data)
-        else:
-            raise _too_busy(key)
-        raise LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
-
-    def _load(self, value: StoredValue) -> _Loaded:
-        record, data = self._values.read(value.name, value.size_bytes)
-        return record, data if record.encoded is None else decode(data, record.metadata.parts)
-
-    def _load_head(self, value: StoredValue) -> _Loaded:
-        (record,) = self._values.heads([value.name])
-        if record is None:
-            raise ValueLost(f"value {value.name} is not in Redis")
-        return record, b""
-
-    def _heads(self, rows: Iterable[CatalogRow]) -> _Heads:
-        names = [value.name for row in rows for value in row.values.values()]
-        return dict(zip(names, self._values.heads(names), strict=True))
-
-    def _if_there(self, key: EntryKey) -> StoredEntry | None:
-        try:
-            return self.get_entry(*key)
-        except EntryNotFound:
-            return None
-
-    def _drop_lost(self, rows: Iterable[CatalogRow], heads: _Heads) -> None:
-        """Removes entries whose values are lost, but not those that have others by now."""
-        for row in rows:
-            for step_index, value in row.values.items():
-                if value.name in heads and heads[value.name] is None:
-                    self._drop(step_index, value, ValueLost(f"value {value.name} is not in Redis"))
-
-    def _drop(self, step_index: int, value: StoredValue, error: ValueLost) -> bool:
-        removed = self._catalog.lost(step_index, value.name)
-        if removed:
-            self._logger.error(
-                "corrupt entry",
-                namespace=value.name.namespace,
-                entry_id=value.name.entry_id,
-                error=error.message,
-            )
-        return removed
-
     def _discard(self, names: Sequence[ValueName]) -> None:
         """Deletes values that nothing refers to; what cannot be deleted now, a sweep will."""
         try:
@@ -367,23 +267,3 @@ class RedisStore:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise Unavailable("the store is closed")
-
-
-def _stored_entry(row: CatalogRow, heads: _Heads) -> StoredEntry | None:
-    """The entry as stores answer it; None when a head of it is not there."""
-    snapshots = []
-    for value in row.values.values():
-        record = heads.get(value.name)
-        if record is None:
-            return None
-        ref = reference(row.state.namespace, record.metadata, record.xxh3_64)
-        snapshots.append(StoredSnapshot(ref, record.metadata))
-    return row.state.stored_entry(snapshots)
-
-
-def _no_entry(key: EntryKey) -> EntryNotFound:
-    return EntryNotFound(f"no entry {key[1]!r} in namespace {key[0]!r}")
-
-
-def _too_busy(key: EntryKey) -> Unavailable:
-    return Unavailable(f"entry {key[1]!r} was replaced again and again while it was read")
