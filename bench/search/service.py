@@ -57,6 +57,11 @@ class IndexProcess:
         (hits,) = self._client.search_entries("", KEY, [query], top_k, timeout_s=PATIENCE_S)
         return hits
 
+    @property
+    def pid(self) -> int:
+        """Process id of the service."""
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """CPU seconds of the service so far."""
         times = psutil.Process(self._process.pid).cpu_times()

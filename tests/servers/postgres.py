@@ -84,10 +84,15 @@ class Postgres:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server, whose children work for it."""
+        assert self._process is not None
+        return self._process.pid
+
     def signal_all(self, number: int) -> None:
         """Sends a signal to the server and each of its processes."""
-        assert self._process is not None
-        server = psutil.Process(self._process.pid)
+        server = psutil.Process(self.pid)
         # The server first: one that is stopped starts no more children.
         server.send_signal(number)
         for process in server.children(recursive=True):
