@@ -1,0 +1,101 @@
+// The cache as a gallery: search, pin, delete.
+
+import { get, picture, send } from "./api.js";
+import { byId, element, show } from "./elements.js";
+
+let entries = [];
+let nextPage = "";
+let canPin = false;
+const pinned = new Set();
+
+export function allowPins(allowed) {
+  if (allowed === canPin) return;
+  canPin = allowed;
+  draw();
+}
+
+async function remove(entry, item) {
+  if (!window.confirm(`Delete the entry of "${entry.prompt}"?`)) return;
+  try {
+    await send("DELETE", `api/entries/${encodeURIComponent(entry.entry_id)}`);
+    entries = entries.filter((other) => other !== entry);
+    const following = item.nextElementSibling ?? item.previousElementSibling;
+    item.remove();
+    count();
+    (following?.querySelector("button") ?? byId("search")).focus();
+  } catch (error) {
+    byId("count").textContent = error.message;
+  }
+}
+
+async function pin(entry, button) {
+  const wanted = !pinned.has(entry.entry_id);
+  try {
+    await send(wanted ? "PUT" : "DELETE", `api/entries/${encodeURIComponent(entry.entry_id)}/pin`);
+    if (wanted) pinned.add(entry.entry_id); else pinned.delete(entry.entry_id);
+    label(entry, button);
+  } catch (error) {
+    byId("count").textContent = error.message;
+  }
+}
+
+function label(entry, button) {
+  const isPinned = pinned.has(entry.entry_id);
+  button.textContent = isPinned ? "Unpin" : "Pin";
+  button.setAttribute("aria-pressed", String(isPinned));
+}
+
+function card(entry) {
+  const frame = element("div", { class: "frame" }, "no picture kept");
+  if (entry.has_picture) picture(entry.entry_id).then((a) => show(frame, a, entry.prompt, "no picture kept"));
+  const made = new Date(1000 * entry.create_time).toLocaleString();
+  const steps = entry.snapshots.map((snapshot) => snapshot.step_index).join(", ");
+  const item = element("li", {}, frame, element("p", {}, entry.prompt),
+    element("p", { class: "quiet" }, `seed ${entry.seed}, snapshots at ${steps}, ${made}`));
+  const buttons = element("div", { class: "buttons" });
+  if (canPin) {
+    const button = element("button", { type: "button", onclick: () => pin(entry, button) });
+    label(entry, button);
+    buttons.append(button);
+  }
+  buttons.append(element("button", { type: "button", onclick: () => remove(entry, item) }, "Delete"));
+  item.append(buttons);
+  return item;
+}
+
+function matching() {
+  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  return entries.filter((entry) => words.every((word) => entry.prompt.toLowerCase().includes(word)));
+}
+
+function count() {
+  const shown = matching().length;
+  const all = nextPage ? `the first ${entries.length}` : String(entries.length);
+  byId("count").textContent = shown === entries.length ? `${all} entries` : `${shown} of ${all} entries`;
+}
+
+function draw() {
+  byId("entries").replaceChildren(...matching().map(card));
+  byId("more").hidden = !nextPage;
+  count();
+}
+
+async function load(token) {
+  try {
+    const page = await get("api/entries", { page_size: 100, page_token: token });
+    entries = token ? [...entries, ...page.entries] : page.entries;
+    nextPage = page.next_page_token;
+    draw();
+  } catch (error) {
+    byId("count").textContent = error.message;
+  }
+}
+
+export const reload = () => load("");
+
+export function setUp() {
+  byId("search").addEventListener("input", draw);
+  byId("reload").addEventListener("click", reload);
+  byId("more").addEventListener("click", () => load(nextPage));
+  reload();
+}
