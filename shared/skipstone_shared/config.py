@@ -22,9 +22,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from skipstone_shared.config_sources import (
@@ -213,7 +213,7 @@ def resolve_settings(
     try:
         return cls(**values), sources
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(e, sources) for e in error.errors())) from None
+        raise ConfigError("; ".join(_explain(e, cls, sources) for e in error.errors())) from None
 
 
 def load_settings(
@@ -253,16 +253,20 @@ def _print_and_exit(text: str) -> NoReturn:
     raise SystemExit(0)
 
 
-def _explain(error: ErrorDetails, sources: Mapping[str, str]) -> str:
+def _explain(error: ErrorDetails, cls: type[ServiceSettings], sources: Mapping[str, str]) -> str:
     """Returns one pydantic error as "--port: input should be ..., got '70000'".
 
-    Inside a list or a table the place follows the name: "--sizes 1: input should be ...".
+    Inside a list or a table the place follows the name: "--sizes 1: input should be ...". What was
+    given for a secret is not repeated.
     """
     message = error["msg"].removeprefix("Value error, ")
     if not error["loc"]:
         return message
     name, *inner = map(str, error["loc"])
-    text = message[:1].lower() + message[1:]
+    text = f"{' '.join([sources.get(name, name), *inner])}: {message[:1].lower()}{message[1:]}"
+    annotation = cls.model_fields[name].annotation if name in cls.model_fields else None
+    if SecretStr in (annotation, *get_args(annotation)):
+        return text
     shown = repr(error["input"])
     shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."
-    return f"{' '.join([sources.get(name, name), *inner])}: {text}, got {shown}"
+    return f"{text}, got {shown}"
