@@ -7,7 +7,10 @@ row was lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from skipstone_latent_kv.redis_catalog import RedisCatalog
+from skipstone_latent_kv.redis_catalog_rows import CatalogRow
 from skipstone_latent_kv.redis_errors import redis_trouble
 from skipstone_latent_kv.redis_servers import RedisServers
 from skipstone_latent_kv.redis_values import RedisValues
@@ -54,15 +57,20 @@ class RedisScrub:
 
     def _look_at_entries(self) -> None:
         namespace, after = self._place
-        if not after:
-            later = [n for n in self._catalog.namespaces() if n > namespace]
-            namespace = later[0] if later else ""
-        if not namespace:
-            self._place = _START
-            return
-        rows, after = self._catalog.page(namespace, after, _ROWS, include_uncommitted=True)
+        namespaces = self._catalog.namespaces()
+        left = _ROWS
+        while left > 0:
+            if not after:
+                namespace = next((later for later in namespaces if later > namespace), "")
+            if not namespace:
+                break
+            rows, after = self._catalog.page(namespace, after, left, include_uncommitted=True)
+            self._check(rows)
+            left -= max(1, len(rows))
         self._place = (namespace, after)
-        steps = {v.name: step for row in rows for step, v in row.values.items()}
+
+    def _check(self, rows: Iterable[CatalogRow]) -> None:
+        steps = {value.name: step for row in rows for step, value in row.values.items()}
         for name in self._values.missing(list(steps)):
             if self._catalog.lost(steps[name], name):
                 self._logger.error(
