@@ -39,7 +39,7 @@ from skipstone_client.cli_request import (
 )
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.generation import GenerationParams
-from skipstone_shared.orchestration import CacheOptions, Candidate, Explanation
+from skipstone_shared.orchestration import CacheOptions, Candidate, Explanation, HitTier
 
 
 def explain(
@@ -124,7 +124,7 @@ def _facts(told: Explanation) -> dict[str, str | Text]:
 def _steps_text(told: Explanation) -> str:
     total, skipped = told.num_inference_steps, told.decision.skip_steps
     text = f"{total - skipped} of {total} would run"
-    if told.start_sigma is not None:
+    if told.start_sigma:  # 0 where nothing is left to run
         text += f", from sigma {told.start_sigma:.3f}"
     if told.decision.reuse_kind is not None:
         text += f" by {told.decision.reuse_kind.value}"
@@ -136,10 +136,11 @@ def _candidates_table(told: Explanation) -> Table:
     table.add_column("prompt", overflow="fold")
     table.add_column("why", overflow="fold")
     donor = told.decision.donor
+    used = "exact" if told.decision.tier is HitTier.EXACT else "donor"
     for candidate in told.decision.candidates:
-        is_donor = donor is not None and candidate.entry.entry_id == donor.entry_id
+        is_used = donor is not None and candidate.entry.entry_id == donor.entry_id
         table.add_row(
-            Text("donor" if is_donor else "", style="bold cyan"),
+            Text(used if is_used else "", style=TIER_STYLES[told.decision.tier]),
             f"{candidate.similarity:.3f}",
             _gate_text(candidate),
             str(candidate.skip_steps),

@@ -231,7 +231,7 @@ def _steps_text(provenance: Provenance) -> str:
     text = f"{provenance.executed_steps} of {total} run"
     if provenance.skip_steps:
         text += f", {provenance.skip_steps} skipped ({share_text(provenance.skip_steps, total)})"
-    if provenance.start_sigma is not None:
+    if provenance.start_sigma:  # 0 where nothing was left to run
         text += f", from sigma {provenance.start_sigma:.3f}"
     if provenance.reuse_kind is not None:
         text += f" by {provenance.reuse_kind.value}"

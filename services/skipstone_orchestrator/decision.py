@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from skipstone_orchestrator.cache_options import CacheUse
 from skipstone_orchestrator.drift_guard import ReuseTier
@@ -86,6 +87,7 @@ class Decision:
         score: The gate's, of the same candidate.
         embedding: Vector of the prompt, for the save; None when it was not computed.
         candidates: All that were considered, best first.
+        passed: By id of an entry, why it is not used as deep as its score has earned.
         replaces: Whether an entry of this very request may be stored that was not used.
         choices: Among how many candidates the donor was drawn; 0 when there is none.
         reuse_tier: Tier the donor is used in.
@@ -105,6 +107,7 @@ class Decision:
     score: float | None = None
     embedding: Embedding | None = None
     candidates: tuple[Candidate, ...] = ()
+    passed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replaces: bool = False
     choices: int = 0
     reuse_tier: ReuseTier | None = None

@@ -179,7 +179,12 @@ class DonorSearch:
         if taken is None:
             best = tried[0]
             taken = miss(best.reason, similarity=best.similarity, score=best.rerank_score)
-        return dataclasses.replace(taken, candidates=tried, closed_reuse=closed)
+        passed = {
+            hit.entry.entry_id: verdict.passed
+            for (hit, _), verdict in zip(ranked, verdicts, strict=True)
+            if verdict.passed
+        }
+        return dataclasses.replace(taken, candidates=tried, passed=passed, closed_reuse=closed)
 
     @traced("verify")
     async def _verified(

@@ -97,7 +97,11 @@ class Explainer:
         beside = dataclasses.replace(query, exact_wanted=False)
         near = await self._lookup.decide(beside, Journal(self._clock))
         return dataclasses.replace(
-            decision, candidates=near.candidates, embedding=near.embedding, policy=near.policy
+            decision,
+            candidates=near.candidates,
+            passed=near.passed,
+            embedding=near.embedding,
+            policy=near.policy,
         )
 
     def _told(self, query: Query, decision: Decision, journal: Journal) -> LookupDecision:
@@ -118,7 +122,7 @@ class Explainer:
             similarity=decision.similarity,
             rerank_score=decision.score,
             candidates=tuple(
-                _explained(decision.policy or self._policy, query, candidate)
+                _explained(decision.policy or self._policy, query, decision, candidate)
                 for candidate in decision.candidates
             ),
             fallbacks=journal.fallbacks,
@@ -126,5 +130,8 @@ class Explainer:
         )
 
 
-def _explained(policy: ReusePolicy, query: Query, candidate: Candidate) -> Candidate:
-    return dataclasses.replace(candidate, explanation=explain_candidate(policy, query, candidate))
+def _explained(
+    policy: ReusePolicy, query: Query, decision: Decision, candidate: Candidate
+) -> Candidate:
+    told = explain_candidate(policy, query, decision, candidate)
+    return dataclasses.replace(candidate, explanation=told)

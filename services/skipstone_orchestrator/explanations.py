@@ -18,6 +18,8 @@ _Explain = Callable[[ReusePolicy, Query, Candidate], str]
 
 def explain_decision(policy: ReusePolicy, query: Query, decision: Decision) -> str:
     """Why a request gets what it gets."""
+    if decision.reason == made.NO_CANDIDATE and not query.use.allow_approximate:
+        return "runs in full: the request takes only the result of a full run of it; none is stored"
     known = _DECISIONS.get(decision.reason)
     if known is not None:
         return known
@@ -26,14 +28,26 @@ def explain_decision(policy: ReusePolicy, query: Query, decision: Decision) -> s
     best = next(iter(decision.candidates), None)
     if best is None:
         return f"runs in full: {decision.reason}"
-    why = explain_candidate(policy, query, best)
+    why = explain_candidate(policy, query, decision, best)
     return f"runs in full; of {len(decision.candidates)} candidates, the best: {why}"
 
 
-def explain_candidate(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
-    """Why a candidate is taken or refused."""
+def explain_candidate(
+    policy: ReusePolicy, query: Query, decision: Decision, candidate: Candidate
+) -> str:
+    """Why a candidate is taken or refused, and why not deeper."""
     explain = _CANDIDATES.get(candidate.reason)
-    return candidate.reason if explain is None else explain(policy, query, candidate)
+    text = candidate.reason if explain is None else explain(policy, query, candidate)
+    passed = decision.passed.get(candidate.entry.entry_id)
+    if passed is not None:
+        text += f"; not deeper: {_PASSED.get(passed, passed)}"
+    if decision.reason == made.EXACT_HIT and _is_donor(decision, candidate):
+        return f"the result of this very request, which is decoded; as a donor: {text}"
+    return text
+
+
+def _is_donor(decision: Decision, candidate: Candidate) -> bool:
+    return decision.donor is not None and decision.donor.entry_id == candidate.entry.entry_id
 
 
 def _resumed(query: Query, decision: Decision) -> str:
@@ -44,7 +58,9 @@ def _resumed(query: Query, decision: Decision) -> str:
     )
     if decision.choices > 1:
         text += f"; this donor was drawn among the best {decision.choices}"
-    return text
+    donor = decision.donor
+    passed = decision.passed.get(donor.entry_id) if donor is not None else None
+    return text if passed is None else f"{text}; not deeper: {_PASSED.get(passed, passed)}"
 
 
 def _score(candidate: Candidate) -> tuple[str, float]:
@@ -133,10 +149,7 @@ def _fewer_steps_win(policy: ReusePolicy, query: Query, candidate: Candidate) ->
 
 
 def _seed_diversity(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
-    return (
-        "the prompt was answered with another seed before, and with this donor's latents the "
-        "pictures of all seeds are too much alike"
-    )
+    return _SEED_DIVERSITY
 
 
 def _no_calibration(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
@@ -180,6 +193,20 @@ _CANDIDATES: Mapping[str, _Explain] = MappingProxyType(
         QUARANTINED: _quarantined,
     }
 )
+
+_SEED_DIVERSITY = (
+    "the prompt was answered with another seed before, and with this donor's latents the pictures "
+    "of all seeds are too much alike"
+)
+
+_PASSED: Mapping[str, str] = MappingProxyType(
+    {
+        judged.SEED_DIVERSITY: _SEED_DIVERSITY,
+        judged.FEWER_STEPS_WIN: "there, plain runs of as many steps are measured to do better",
+        judged.NO_SNAPSHOT: "it has no snapshot there",
+    }
+)
+"""Why a deeper tier that a score has earned was passed over."""
 
 _DECISIONS: Mapping[str, str] = MappingProxyType(
     {

@@ -192,7 +192,8 @@ class Verdict:
     """What becomes of a candidate: `skip_steps` is 0 and `kind` None when it is refused.
 
     `tier` is the row that its score earned, None where it earned none or was not looked up, and
-    `same_seed` says of which table.
+    `same_seed` says of which table. `passed` is the reason why a deeper row that the score has
+    earned too was passed over; empty where there is none.
     """
 
     reason: str
@@ -200,6 +201,7 @@ class Verdict:
     kind: ReuseKind | None = None
     tier: Tier | None = None
     same_seed: bool = False
+    passed: str = ""
 
     @property
     def taken(self) -> bool:
@@ -208,7 +210,7 @@ class Verdict:
 
 
 def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits) -> Verdict:
-    """Decides on one candidate. Skipped steps never fall when the score rises."""
+    """Decides on one candidate. All else equal, skipped steps never fall when the score rises."""
     if policy.closed:
         return Verdict(policy.closed)
     if donor.depth > policy.max_donor_depth:
@@ -227,7 +229,10 @@ def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits)
         return Verdict(BELOW_MIN_SIMILARITY, tier=earned[0])
     verdicts = (_at_tier(policy, schedule, donor, limits, kind, tier) for tier in earned)
     first = next(verdicts)
-    return first if first.taken else next((v for v in verdicts if v.taken), first)
+    if first.taken:
+        return first
+    taken = next((verdict for verdict in verdicts if verdict.taken), None)
+    return first if taken is None else dataclasses.replace(taken, passed=first.reason)
 
 
 def _at_tier(

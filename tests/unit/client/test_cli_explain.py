@@ -119,6 +119,18 @@ def test_explain_tells_the_decision_the_keys_and_every_candidate() -> None:
         assert line in lines
 
 
+def test_an_exact_hit_is_no_donor_and_starts_at_no_noise_level() -> None:
+    decision = dataclasses.replace(
+        EXPLANATION.decision, tier=HitTier.EXACT, reason="EXACT_HIT", skip_steps=30, reuse_kind=None
+    )
+    told = dataclasses.replace(EXPLANATION, decision=decision, start_sigma=0.0)
+    with orchestrator(Explain=lambda request, context: explanation_to_message(told)) as (run, _):
+        lines = lines_of(run("explain", "a red circle"))
+    assert "steps 0 of 30 would run" in lines
+    assert any(line.startswith("exact 0.930") for line in lines)
+    assert not any(line.startswith("donor ") for line in lines)
+
+
 def test_explain_as_json_is_the_whole_explanation() -> None:
     with orchestrator(Explain=explained) as (run, _):
         document = json.loads(run("explain", "a red circle", "--json").stdout)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
 from tests.unit.orchestrator.site import Site, in_loop, running_site
 
+from skipstone_orchestrator.cache_options import CacheUse
+from skipstone_orchestrator.decision import Decision, Query
+from skipstone_orchestrator.explanations import explain_candidate, explain_decision
 from skipstone_orchestrator.generation_calls import GenerationCall
+from skipstone_orchestrator.noise_levels import Schedule
+from skipstone_orchestrator.reuse_policy import Limits, ReusePolicy
 from skipstone_shared.errors import InvalidArgument, Unavailable
 from skipstone_shared.generation import GenerationParams
-from skipstone_shared.orchestration import CacheMode, CacheOptions, Explanation, HitTier
+from skipstone_shared.latents import LatentRef
+from skipstone_shared.orchestration import (
+    CacheMode,
+    CacheOptions,
+    Candidate,
+    Entry,
+    Explanation,
+    HitTier,
+    ReuseKind,
+)
 
 PROMPT = "a b c d e f g h i j k l m n o p q r s t"
 NEAR = PROMPT.replace("t", "u")
@@ -75,6 +90,9 @@ async def test_an_exact_request_is_shown_its_candidates_too() -> None:
         assert (told.decision.tier, told.decision.entry_id) == (HitTier.EXACT, saved)
         assert "stored" in told.explanation
         assert [c.entry.prompt for c in told.decision.candidates] == [FAR, NEAR]
+        own, other = (c.explanation for c in told.decision.candidates)
+        assert own.startswith("the result of this very request, which is decoded; as a donor: ")
+        assert "this very request" not in other
 
 
 @in_loop
@@ -119,6 +137,38 @@ async def test_a_refusal_is_explained_in_words(options: dict[str, Any], reason: 
         assert told.decision.reason == reason
         assert told.explanation.startswith("runs in full")
         assert reason not in told.explanation, "words, not the code"
+
+
+@in_loop
+async def test_who_takes_only_a_full_run_is_not_told_that_nothing_is_stored() -> None:
+    async with running_site() as site:
+        await site.generate(NEAR, seed=2)
+        told = await explain(site, reproducible=True)
+        assert told.explanation.endswith("only the result of a full run of it; none is stored")
+        assert "nothing is stored" in (await explain(site, steps=9)).explanation
+
+
+def test_a_donor_that_is_used_less_deep_than_it_scores_says_why() -> None:
+    use = CacheUse(CacheMode.READ_WRITE, True, True, False, Limits(), top_k=8)
+    schedule = Schedule.of([1.0, 0.9, 0.8, 0.0], "flow", [ReuseKind.RENOISE])
+    query = Query("n", "a", 1, True, True, "k", "m", schedule, use)
+    entry = Entry("entry", "a ball", 2, "k")
+    candidate = Candidate(entry, 0.9, 1, "DONOR_RESUMED", 0.97, reuse_tier="renoise 0.90")
+    decision = Decision(
+        HitTier.APPROXIMATE,
+        "DONOR_RESUMED",
+        donor=LatentRef("n", "entry", 3),
+        skip_steps=1,
+        candidates=(candidate,),
+        passed={"entry": "SEED_DIVERSITY"},
+    )
+    for text in (
+        explain_decision(ReusePolicy(), query, decision),
+        explain_candidate(ReusePolicy(), query, decision, candidate),
+    ):
+        assert "not deeper: the prompt was answered with another seed before" in text
+    deep = dataclasses.replace(decision, passed={})
+    assert "not deeper" not in explain_decision(ReusePolicy(), query, deep)
 
 
 @in_loop

@@ -11,7 +11,14 @@ from skipstone_orchestrator.candidates import CandidateJudge
 from skipstone_orchestrator.decision import Query
 from skipstone_orchestrator.drift_guard import DriftGuard, DriftLimits
 from skipstone_orchestrator.noise_levels import Schedule
-from skipstone_orchestrator.reuse_policy import SEED_IGNORED, Limits, ReusePolicy, Tables, Tier
+from skipstone_orchestrator.reuse_policy import (
+    SEED_DIVERSITY,
+    SEED_IGNORED,
+    Limits,
+    ReusePolicy,
+    Tables,
+    Tier,
+)
 from skipstone_orchestrator.served_prompts import ServedPrompts
 from skipstone_shared.index_entries import IndexEntry, SearchHit
 from skipstone_shared.latents import LatentRef
@@ -67,6 +74,14 @@ def test_the_first_seed_of_a_prompt_may_go_deep_and_the_second_must_differ(
     assert skipped(judge, query(seed=2)) == [SHALLOW]
     assert skipped(judge, query(seed=None)) == [SHALLOW], "its seed will be another"
     assert skipped(judge, query("A ball  that is RED", seed=2)) == [SHALLOW]
+
+
+def test_a_tier_that_is_passed_over_for_the_seeds_is_told(judge: CandidateJudge) -> None:
+    found = [(OTHERS_RUN, 0.95)]
+    (free,) = judge.verdicts(query(seed=1), POLICY, found)
+    judge.note_taken(query(seed=1))
+    (bound,) = judge.verdicts(query(seed=2), POLICY, found)
+    assert (free.passed, bound.passed) == ("", SEED_DIVERSITY)
 
 
 def test_another_prompt_namespace_or_model_has_seen_nothing(judge: CandidateJudge) -> None:
