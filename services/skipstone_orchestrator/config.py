@@ -20,6 +20,7 @@ from skipstone_orchestrator.calibration import (
 from skipstone_orchestrator.deadlines import LookupLimits
 from skipstone_orchestrator.drift_guard import DriftLimits
 from skipstone_orchestrator.pools import check_pools
+from skipstone_orchestrator.rate_limits import check_rates
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
 from skipstone_shared.config import CallerSettings, Port
 from skipstone_shared.errors import InvalidArgument
@@ -137,6 +138,14 @@ class OrchestratorSettings(CallerSettings):
     """Namespaces that share what they save, each with the name of its pool, such as {"a": "both",
     "b": "both"}. Others share nothing."""
 
+    rate_limits: dict[str, float] = Field(default_factory=dict)
+    """Requests per second (generate, lookup, explain, save) that a namespace may make of this
+    replica, such as {"gallery": 5, "*": 50}; * stands for each that is not named. Those without
+    are not limited."""
+
+    rate_burst_s: float = Field(default=2.0, ge=0.0)
+    """Seconds of its rate that a quiet namespace may use at once; at least one request."""
+
     prompt_key_file: Path | None = None
     """File with a secret of at least 32 bytes, the same for every replica: prompts are then saved
     only as hashes that need it to be told. None saves them as store_prompts says. Another wording
@@ -232,6 +241,15 @@ class OrchestratorSettings(CallerSettings):
         except InvalidArgument as error:
             raise ValueError(str(error)) from None
         return pools
+
+    @field_validator("rate_limits")
+    @classmethod
+    def _check_rates(cls, rates: dict[str, float]) -> dict[str, float]:
+        try:
+            check_rates(rates)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+        return rates
 
     @field_validator("similarity_table")
     @classmethod

@@ -17,6 +17,7 @@ from skipstone_orchestrator.generation_calls import GenerationCall
 from skipstone_orchestrator.outside_engines import LookupCall, OutsideEngines, SaveCall
 from skipstone_orchestrator.pipeline import GenerationPipeline
 from skipstone_orchestrator.pools import Pools
+from skipstone_orchestrator.rate_limits import RateLimits
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.wiring import Orchestrator
 from skipstone_shared.access import sees_all_namespaces
@@ -59,6 +60,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         deletions: Deletions,
         replica: Replica,
         pools: Pools,
+        rates: RateLimits,
     ) -> None:
         """Creates the servicer over the domain objects."""
         self._pipeline = pipeline
@@ -68,6 +70,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self._deletions = deletions
         self._replica = replica
         self._pools = pools
+        self._rates = rates
 
     async def Generate(  # noqa: N802 - the rpc's name
         self, request: pb.GenerateRequest, context: Context
@@ -82,6 +85,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: pb.LookupRequest, context: Context
     ) -> pb.LookupResponse:
         """Decides for an outside engine."""
+        self._rates.take(request.namespace)
         decision = await self._engines.look_up(
             LookupCall(
                 namespace=self._pools.of(request.namespace),
@@ -105,6 +109,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: pb.SaveRequest, context: Context
     ) -> pb.SaveResponse:
         """Makes an outside engine's entry findable."""
+        self._rates.take(request.namespace)
         entry = await self._engines.save(
             SaveCall(
                 namespace=self._pools.of(request.namespace),
@@ -185,6 +190,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
         return orchestrator_capabilities_to_message(await self._replica.capabilities())
 
     def _call(self, request: pb.GenerateRequest | pb.ExplainRequest) -> GenerationCall:
+        self._rates.take(request.namespace)
         if not request.HasField("params"):
             raise InvalidArgument("params is not set", field="params", allowed="set, with a prompt")
         return GenerationCall(
@@ -218,6 +224,7 @@ def mounted(
         orchestrator.deletions,
         orchestrator.replica,
         orchestrator.pools,
+        orchestrator.rates,
     )
 
     def register(server: grpc.aio.Server) -> None:

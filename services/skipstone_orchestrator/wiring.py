@@ -30,6 +30,7 @@ from skipstone_orchestrator.pipeline import GenerationPipeline, PipelineSettings
 from skipstone_orchestrator.plans import Planner
 from skipstone_orchestrator.pools import Pools
 from skipstone_orchestrator.prompt_keys import read_prompt_keys
+from skipstone_orchestrator.rate_limits import RateLimits
 from skipstone_orchestrator.replica import Replica
 from skipstone_orchestrator.saver import EntryWriter, Saver, SaveSettings
 from skipstone_orchestrator.served_counts import BreakerCollector, ServedCounts
@@ -101,6 +102,7 @@ class Orchestrator:
         self._tasks: list[asyncio.Task[None]] = []
         self._prompts = read_prompt_keys(settings.prompt_key_file)
         self.pools = Pools(settings.pools)
+        self.rates = RateLimits(settings.rate_limits, settings.rate_burst_s, clock)
         self._policies = settings.policies()
         self._policy = self._policies.base
         self._counts = ServedCounts()

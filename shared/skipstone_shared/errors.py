@@ -15,7 +15,8 @@ the one table to status codes and back.
     ├── Aborted                    lost against a concurrent writer; start over
     ├── ResourceExhausted          full; later or elsewhere
     │   ├── QuotaExceeded          bytes or entries of a namespace
-    │   └── QueueFull              too much waiting work
+    │   ├── QueueFull              too much waiting work
+    │   └── RateLimited            more requests of a namespace than it may make; says until when
     ├── DataCorrupt                stored bytes fail their checksum, spec or finiteness
     ├── Unavailable                the only one worth a retry
     ├── DeadlineExceeded
@@ -42,6 +43,7 @@ class SkipstoneError(Exception):
         field: The request field at fault, dotted (`params.num_inference_steps`), if one is.
         allowed: What the field may be, in words (`1 to 1000`), if that can be said.
         stage: Where it happened first (`embedding`, `donor store`), if known.
+        retry_after_s: Seconds after which the same call may succeed, if that is known.
     """
 
     reason: str = "UNKNOWN"
@@ -53,6 +55,7 @@ class SkipstoneError(Exception):
         field: str | None = None,
         allowed: str | None = None,
         stage: str | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         # Naming what the text already names would repeat it each time an error crosses a wire.
         if field and field not in message:
@@ -65,6 +68,7 @@ class SkipstoneError(Exception):
         self.field = field
         self.allowed = allowed
         self.stage = stage
+        self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
         return self.message
@@ -161,6 +165,12 @@ class QueueFull(ResourceExhausted):
     """More work is waiting than the server accepts."""
 
     reason = "QUEUE_FULL"
+
+
+class RateLimited(ResourceExhausted):
+    """The namespace makes more requests than it may; `retry_after_s` says when to come again."""
+
+    reason = "RATE_LIMITED"
 
 
 class DataCorrupt(SkipstoneError):

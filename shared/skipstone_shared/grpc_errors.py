@@ -1,7 +1,8 @@
 """The one table between exceptions and gRPC status codes, and both directions over the wire.
 
 On the wire an error is a `google.rpc.Status` with an `ErrorInfo` (domain `skipstone`, the class's
-`reason`, metadata `field`, `allowed`, `stage`) and, for bad input, a `BadRequest.FieldViolation`.
+`reason`, metadata `field`, `allowed`, `stage`) and, for bad input, a `BadRequest.FieldViolation`;
+where it is known when the call may succeed, a `RetryInfo`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ STATUS_CODES: Mapping[type[errors.SkipstoneError], grpc.StatusCode] = MappingPro
         errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
         errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
         errors.QueueFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+        errors.RateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
         errors.DataCorrupt: grpc.StatusCode.DATA_LOSS,
         errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
         errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -85,6 +87,10 @@ def to_status(error: errors.SkipstoneError) -> status_pb2.Status:
             field=info.metadata["field"], description=message
         )
         status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.retry_after_s is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(round(error.retry_after_s * 1e9))
+        status.details.add().Pack(retry)
     return status
 
 
@@ -100,6 +106,7 @@ def from_status(status: status_pb2.Status) -> errors.SkipstoneError:
         field=info.metadata.get("field"),
         allowed=info.metadata.get("allowed"),
         stage=info.metadata.get("stage"),
+        retry_after_s=_find_retry_delay(status),
     )
     # A newer server may know reasons that this client does not: keep its word.
     if info.reason and info.reason != cls.reason:
@@ -146,6 +153,14 @@ def _find_error_info(status: status_pb2.Status) -> error_details_pb2.ErrorInfo |
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
             return info
+    return None
+
+
+def _find_retry_delay(status: status_pb2.Status) -> float | None:
+    for detail in status.details:
+        retry = error_details_pb2.RetryInfo()
+        if detail.Unpack(retry):
+            return retry.retry_delay.ToNanoseconds() / 1e9
     return None
 
 

@@ -55,6 +55,15 @@ def test_an_error_without_details_survives_the_wire(cls: type[errors.SkipstoneEr
     assert (received.field, received.allowed, received.stage) == (None, None, None)
 
 
+def test_when_a_call_may_succeed_is_told_in_the_fields_own_way() -> None:
+    """Clients in other languages wait by `RetryInfo`, without knowing Skipstone."""
+    status = to_status(errors.RateLimited("too many", retry_after_s=1.25))
+    retry = error_details_pb2.RetryInfo()
+    assert any(detail.Unpack(retry) for detail in status.details)
+    assert retry.retry_delay.ToMilliseconds() == 1250
+    assert from_status(status).retry_after_s == 1.25
+
+
 def test_bad_input_names_field_and_range_in_its_text() -> None:
     error = errors.InvalidArgument("must be at least 1", field="steps", allowed="1 to 1000")
     assert str(error) == "steps: must be at least 1 (allowed: 1 to 1000)"

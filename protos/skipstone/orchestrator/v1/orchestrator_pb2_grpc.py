@@ -115,7 +115,8 @@ class OrchestratorServicer:
         Errors:
         INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
-        RESOURCE_EXHAUSTED: the executor's queue is full; retry later.
+        RESOURCE_EXHAUSTED: the executor's queue is full, or the namespace makes more requests than it
+        may: then the details say when to retry.
         UNAVAILABLE: no denoise executor is reachable, or shutting down; retry.
         DEADLINE_EXCEEDED: the caller's deadline came first.
         INTERNAL: the model failed.
@@ -129,6 +130,8 @@ class OrchestratorServicer:
         Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
         Errors:
         INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+        RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
         UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -142,6 +145,8 @@ class OrchestratorServicer:
         Errors:
         INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
         is allowed.
+        RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
         UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -153,6 +158,8 @@ class OrchestratorServicer:
         there and upserts its vector. Idempotent. When the call returns OK the next Lookup can find it.
         Errors:
         INVALID_ARGUMENT: a bad prompt, fingerprint or id; correct the call.
+        RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
         NOT_FOUND: the entry is not in latent_kv, or its lease ended; write it again.
         UNAVAILABLE: embedding, vector_index or latent_kv cannot be reached; the save is lost unless
         repeated before the lease ends.

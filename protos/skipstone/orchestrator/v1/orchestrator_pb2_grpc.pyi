@@ -47,7 +47,8 @@ class OrchestratorStub:
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
-      RESOURCE_EXHAUSTED: the executor's queue is full; retry later.
+      RESOURCE_EXHAUSTED: the executor's queue is full, or the namespace makes more requests than it
+        may: then the details say when to retry.
       UNAVAILABLE: no denoise executor is reachable, or shutting down; retry.
       DEADLINE_EXCEEDED: the caller's deadline came first.
       INTERNAL: the model failed.
@@ -57,6 +58,8 @@ class OrchestratorStub:
     Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+      RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
       UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
     """
     Explain: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ExplainRequest, _orchestrator_pb2.ExplainResponse]
@@ -66,6 +69,8 @@ class OrchestratorStub:
     Errors:
       INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
         is allowed.
+      RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
       UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
     """
     Save: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.SaveRequest, _orchestrator_pb2.SaveResponse]
@@ -73,6 +78,8 @@ class OrchestratorStub:
     there and upserts its vector. Idempotent. When the call returns OK the next Lookup can find it.
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or id; correct the call.
+      RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
       NOT_FOUND: the entry is not in latent_kv, or its lease ended; write it again.
       UNAVAILABLE: embedding, vector_index or latent_kv cannot be reached; the save is lost unless
         repeated before the lease ends.
@@ -156,7 +163,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Errors:
       INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
         allowed. Nothing is stored. Do not retry.
-      RESOURCE_EXHAUSTED: the executor's queue is full; retry later.
+      RESOURCE_EXHAUSTED: the executor's queue is full, or the namespace makes more requests than it
+        may: then the details say when to retry.
       UNAVAILABLE: no denoise executor is reachable, or shutting down; retry.
       DEADLINE_EXCEEDED: the caller's deadline came first.
       INTERNAL: the model failed.
@@ -166,6 +174,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+      RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
       UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
     """
     Explain: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ExplainRequest, _orchestrator_pb2.ExplainResponse]  # type: ignore[assignment]
@@ -175,6 +185,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Errors:
       INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
         is allowed.
+      RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
       UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
     """
     Save: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.SaveRequest, _orchestrator_pb2.SaveResponse]  # type: ignore[assignment]
@@ -182,6 +194,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
     there and upserts its vector. Idempotent. When the call returns OK the next Lookup can find it.
     Errors:
       INVALID_ARGUMENT: a bad prompt, fingerprint or id; correct the call.
+      RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+        retry.
       NOT_FOUND: the entry is not in latent_kv, or its lease ended; write it again.
       UNAVAILABLE: embedding, vector_index or latent_kv cannot be reached; the save is lost unless
         repeated before the lease ends.
@@ -268,7 +282,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT: a parameter is out of range; the details name the field and what is
             allowed. Nothing is stored. Do not retry.
-          RESOURCE_EXHAUSTED: the executor's queue is full; retry later.
+          RESOURCE_EXHAUSTED: the executor's queue is full, or the namespace makes more requests than it
+            may: then the details say when to retry.
           UNAVAILABLE: no denoise executor is reachable, or shutting down; retry.
           DEADLINE_EXCEEDED: the caller's deadline came first.
           INTERNAL: the model failed.
@@ -284,6 +299,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Idempotent. Trouble in the cache is not an error: the decision is a miss with its reason.
         Errors:
           INVALID_ARGUMENT: a bad prompt, fingerprint or option; correct the call.
+          RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+            retry.
           UNAVAILABLE: shutting down; treat as a miss, or retry on another replica.
         """
 
@@ -299,6 +316,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT: a parameter or option is out of range; the details name the field and what
             is allowed.
+          RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+            retry.
           UNAVAILABLE: no denoise executor is reachable to plan the run, or shutting down; retry.
         """
 
@@ -312,6 +331,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         there and upserts its vector. Idempotent. When the call returns OK the next Lookup can find it.
         Errors:
           INVALID_ARGUMENT: a bad prompt, fingerprint or id; correct the call.
+          RESOURCE_EXHAUSTED: the namespace makes more requests than it may; the details say when to
+            retry.
           NOT_FOUND: the entry is not in latent_kv, or its lease ended; write it again.
           UNAVAILABLE: embedding, vector_index or latent_kv cannot be reached; the save is lost unless
             repeated before the lease ends.
