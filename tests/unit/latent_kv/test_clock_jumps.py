@@ -17,6 +17,7 @@ from tests.contract.latent_store_cases import (
     list_ids,
     open_lmdb,
     open_memory,
+    open_redis,
     save,
 )
 
@@ -27,7 +28,7 @@ DAY = 86_400.0
 TTL_S = 3600.0
 
 
-@pytest.fixture(params=[open_memory, open_lmdb], ids=lambda open_: open_.__name__)
+@pytest.fixture(params=[open_memory, open_lmdb, open_redis], ids=lambda open_: open_.__name__)
 def open_store(request: pytest.FixtureRequest) -> Open:
     return request.param  # type: ignore[no-any-return]
 

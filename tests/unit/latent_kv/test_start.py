@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,14 @@ import pytest
 import structlog
 from pydantic import ValidationError
 from tests.contract.latent_store_cases import Write, latents, list_ids, save
+from tests.servers.redis_server import shared_redis
 
 from skipstone_latent_kv.__main__ import build, main, open_store
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
+from skipstone_latent_kv.redis_store import RedisStore
+from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.config import resolve_settings
 from skipstone_shared.config_sources import ConfigError
 from skipstone_shared.errors import InvalidArgument, QuotaExceeded
@@ -86,11 +90,30 @@ def test_watchers_must_leave_workers_for_other_calls() -> None:
         LatentKVSettings(max_workers=4, max_watchers=4)
 
 
-@pytest.mark.parametrize("engine", ["memory", "lmdb"])
-def test_settings_reach_the_store(tmp_path: Path, engine: str) -> None:
+def engine_settings(engine: str, folder: Path) -> dict[str, str]:
+    """The variables that choose an empty store of an engine."""
     environ = {
         "SKIPSTONE_LATENT_KV_STORE": engine,
-        "SKIPSTONE_LATENT_KV_DATA_DIR": str(tmp_path),
+        "SKIPSTONE_LATENT_KV_DATA_DIR": str(folder),
+    }
+    if engine == "redis":
+        environ["SKIPSTONE_LATENT_KV_REDIS_URLS"] = shared_redis().url
+        environ["SKIPSTONE_LATENT_KV_REDIS_PREFIX"] = f"test-{uuid.uuid4().hex}"
+    return environ
+
+
+@pytest.mark.parametrize(
+    ("engine", "cls", "durability"),
+    [
+        ("memory", MemoryStore, "none"),
+        ("lmdb", LmdbStore, "power"),
+        ("redis", RedisStore, "process"),
+    ],
+)
+def test_settings_reach_the_store(
+    tmp_path: Path, engine: str, cls: type[LatentStore], durability: str
+) -> None:
+    environ = engine_settings(engine, tmp_path) | {
         "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
         "SKIPSTONE_LATENT_KV_NAMESPACE_QUOTA_BYTES": "3000",
         "SKIPSTONE_LATENT_KV_MAX_SNAPSHOT_BYTES": "2048",
@@ -98,10 +121,10 @@ def test_settings_reach_the_store(tmp_path: Path, engine: str) -> None:
     }
     settings, _ = resolve_settings(LatentKVSettings, [], environ)
     store = open_store(settings)
-    assert isinstance(store, LmdbStore if engine == "lmdb" else MemoryStore)
+    assert type(store) is cls
     capabilities = store.get_capabilities()
     assert capabilities.max_snapshot_bytes == 2048
-    assert capabilities.durability == ("power" if engine == "lmdb" else "none")
+    assert capabilities.durability == durability
     assert store.get_stats("").quota_bytes == 3000
     for namespace in ("a", "b", "c"):
         save(store, "entry", latents(size_bytes=2048), namespace=namespace)
@@ -120,11 +143,9 @@ def test_stopping_sweeps_and_closes_the_store(tmp_path: Path) -> None:
     LmdbStore(tmp_path).close()
 
 
-@pytest.mark.parametrize("engine", ["memory", "lmdb"])
+@pytest.mark.parametrize("engine", ["memory", "lmdb", "redis"])
 def test_policy_and_water_marks_reach_the_store(tmp_path: Path, engine: str) -> None:
-    environ = {
-        "SKIPSTONE_LATENT_KV_STORE": engine,
-        "SKIPSTONE_LATENT_KV_DATA_DIR": str(tmp_path),
+    environ = engine_settings(engine, tmp_path) | {
         "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
         "SKIPSTONE_LATENT_KV_EVICTION_POLICY": "fifo",
         "SKIPSTONE_LATENT_KV_HIGH_WATER": "0.75",
