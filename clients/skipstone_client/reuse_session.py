@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -86,6 +87,10 @@ class ReuseSession:
         )
         self._writer = BackgroundWriter(limits.queue_size, "skipstone-reuse")
         self._counts = ReuseCounts()
+        # Also at the end of a program that forgets to close: its last run would be lost.
+        self._end = weakref.finalize(
+            self, _end, self._writer, limits.close_timeout_s, self._store, self._orchestrator
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +120,11 @@ class ReuseSession:
         return ReuseRequest(self._calls, self._writer, prompt, run, options, outcome)
 
     @property
+    def cache(self) -> CacheOptions:
+        """How requests use the cache when they do not say."""
+        return self._cache
+
+    @property
     def stats(self) -> SessionStats:
         """What the session did so far."""
         return self._counts.stats
@@ -132,8 +142,17 @@ class ReuseSession:
 
         What is not stored by then is lost. Idempotent; requests of a closed session run from noise.
         """
-        lost = self._writer.close(self._limits.close_timeout_s)
-        if lost:
-            _log.warning("%d snapshots and saves were not stored before the end", lost)
-        self._store.close()
-        self._orchestrator.close()
+        self._end()
+
+
+def _end(
+    writer: BackgroundWriter,
+    timeout_s: float,
+    store: LatentKVClient,
+    orchestrator: OrchestratorClient,
+) -> None:
+    lost = writer.close(timeout_s)
+    if lost:
+        _log.warning("%d snapshots and saves were not stored before the end", lost)
+    store.close()
+    orchestrator.close()

@@ -43,3 +43,8 @@ def renoised_tensor(clean: Array, noise: torch.Tensor, signal: float, sigma: flo
     latents = to_tensor(clean, noise.device)
     wide = torch.float64 if latents.dtype is torch.float64 else torch.float32
     return (signal * latents.to(wide) + sigma * noise.to(wide)).to(latents.dtype)
+
+
+def cpu_tensor(array: Array) -> torch.Tensor:
+    """A tensor on the CPU with a copy of an array's elements."""
+    return to_tensor(array, torch.device("cpu"))

@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 
@@ -116,7 +117,8 @@ class DonorReader:
         arrays = checked_arrays(snapshot, resume.donor, needs)
         history = None
         if resume.kind is ResumeKind.TRAJECTORY:
-            history = checked_history(snapshot, arrays, plan)
+            state_json = snapshot.metadata.scheduler_state_json
+            history = checked_history(state_json, arrays, plan.scheduler)
         return StartPoint(
             skip_steps=resume.skip_steps,
             kind=resume.kind,
@@ -151,26 +153,31 @@ class DonorReader:
 
 
 def checked_history(
-    snapshot: Snapshot, arrays: Mapping[str, Array], plan: RunPlan
+    state_json: str, arrays: Mapping[str, Array], scheduler: Any
 ) -> SolverHistory | None:
     """The solver history of a donor; None for schedulers that need none.
+
+    Args:
+        state_json: Scalars of the donor's scheduler.
+        arrays: The donor's parts by name, ``latents`` among them.
+        scheduler: A scheduler of the run with its timesteps set; it is not changed.
 
     Raises:
         DonorRefused: the scheduler needs one, and the donor's is missing or unusable.
     """
-    if scheduler_resume(plan.scheduler) is not SchedulerResume.WITH_HISTORY:
+    if scheduler_resume(scheduler) is not SchedulerResume.WITH_HISTORY:
         return None
     parts = {name: array for name, array in arrays.items() if name.startswith(PART_PREFIX)}
-    if not snapshot.metadata.scheduler_state_json or not parts:
-        name = plan.schedule.scheduler_class
+    if not state_json or not parts:
+        name = type(scheduler).__name__
         raise DonorRefused("SOLVER_HISTORY_MISSING", f"{name} needs the donor's solver history")
     shape = arrays[LATENTS_PART].shape
     if any(array.shape not in ((), shape) for array in parts.values()):
         raise DonorRefused("SPEC_MISMATCH", "the donor's solver history has another shape")
-    history = SolverHistory(parts, snapshot.metadata.scheduler_state_json)
+    history = SolverHistory(parts, state_json)
     try:
         # On a copy: a history that cannot be restored must show before the run begins.
-        restore_history(copy.deepcopy(plan.scheduler), history, torch.device("cpu"))
+        restore_history(copy.deepcopy(scheduler), history, torch.device("cpu"))
     except errors.DataCorrupt as error:
         raise DonorRefused("LATENT_CORRUPT", f"the donor's solver history: {error}") from None
     return history
