@@ -121,7 +121,7 @@ class DriftAudits:
             guard: Learns what was measured.
             activity: Tells whether this replica has requests.
             settings: The rest.
-            draw_index: Gives one of 0 to n - 1 by lot.
+            draw_index: Gives one of 0 to n - 1 at random.
         """
         self._denoiser = denoiser
         self._index = index

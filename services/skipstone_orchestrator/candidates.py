@@ -38,7 +38,7 @@ class CandidateJudge:
 
         Args:
             drift: Knows which tiers are closed and which donors are set aside.
-            draw_index: Gives one of 0 to n - 1 by lot.
+            draw_index: Gives one of 0 to n - 1 at random.
         """
         self._drift = drift
         self._draw_index = draw_index
@@ -107,7 +107,7 @@ class CandidateJudge:
     ) -> Order:
         """Places of the candidates that the policy takes, in the order in which they are tried.
 
-        One of the best within the margin is drawn by lot where the request wants that; the others
+        Where the request wants it, one of the best within the margin is drawn at random; the others
         follow by rank.
         """
         taken = [place for place, verdict in enumerate(verdicts) if verdict.taken]

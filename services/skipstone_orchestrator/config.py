@@ -58,8 +58,8 @@ class OrchestratorSettings(CallerSettings):
     """Candidates of requests that give no number."""
 
     donor_choices: int = Field(default=1, ge=1, le=MAX_TOP_K)
-    """Among how many of the best candidates that may donate the donor is drawn by lot, each at its
-    own depth; 1 takes the best. More give more diverse pictures, and tell less about what is
+    """Among how many of the best candidates that may donate the donor is drawn at random, each at
+    its own depth; 1 takes the best. More give more diverse pictures, and tell less about what is
     stored."""
 
     donor_margin: float = Field(default=0.02, ge=0.0, le=1.0)
@@ -79,8 +79,8 @@ class OrchestratorSettings(CallerSettings):
     the model is another one, and else none; closed uses none; table follows similarity_table."""
 
     max_calibrated_drift: float = Field(default=1.25, ge=0.0)
-    """Largest upper bound of the drift of a calibrated tier; 1 is the distance of two pictures of
-    one prompt with two seeds."""
+    """Largest upper bound of the drift of a calibrated tier, as a distance of pixels; 1 is that of
+    two pictures of one prompt with two seeds."""
 
     min_seed_diversity: float = Field(default=0.95, ge=0.0, le=2.0)
     """Least diversity over seeds, as a share of that without a cache, of a calibrated tier that

@@ -92,7 +92,7 @@ class Orchestrator:
             version: Version of Skipstone.
             clock: Seconds on a clock that never goes back.
             draw_seed: Gives the seed of a request that has none.
-            draw_index: Gives one of 0 to n - 1 by lot.
+            draw_index: Gives one of 0 to n - 1 at random.
             knock: Makes what tells whether anybody listens at a target.
         """
         self._settings = settings

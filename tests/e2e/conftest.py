@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.processes import PATIENT, Cluster
 from tests.e2e.tiny_model import write_tiny_model
 
-# Audits are drawn by lot and would add steps that a test counts.
+# Audits are drawn at random and would add steps that a test counts.
 _NO_AUDITS = ("--drift-audit-share", "0")
 
 

@@ -22,7 +22,7 @@ class DBCacheSettings:
         fn_compute_blocks: F, blocks at the front that always run, at least 1.
         bn_compute_blocks: B, blocks at the end that always run, at least 0.
         max_warmup_steps: Steps at the start that are computed.
-        warmup_interval: Within the warm-up every so-manieth step is; the others are decided.
+        warmup_interval: Within the warm-up every n-th step is; the others are decided.
         max_cached_steps: Most reused steps of a branch; -1 for no limit.
         max_continuous_cached_steps: Longest run of reused steps; -1 for no limit.
         residual_diff_threshold: A step is reused below this relative L1 difference of the front

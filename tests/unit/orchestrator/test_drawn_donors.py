@@ -1,4 +1,4 @@
-"""A donor drawn by lot: only among those the policy takes, near the best, each at its own depth."""
+"""A donor drawn at random: only of those the policy takes, near the best, each at its own depth."""
 
 from __future__ import annotations
 
