@@ -1,0 +1,1 @@
+"""What the parts of Skipstone cost on each of their backends, side by side."""
