@@ -24,8 +24,8 @@ from skipstone_shared.latents import checksum
 
 _CHUNK_BYTES = 1 << 20
 _WINDOW_CHUNKS = 8
-"""Chunks asked for at once. A server answers all that one client has sent in a row: 8 MiB take it
-about 3 ms."""
+"""Chunks sent or asked for at once. The library copies all of them, and a server answers all that
+one client has sent in a row: 8 MiB take it about 4 ms."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,14 +83,15 @@ class RedisValues:
             Unavailable: it does not answer; part of the value may be there.
         """
         key = self.key(name)
-        chunks = range(0, len(data), _CHUNK_BYTES)
-        commands: list[tuple[Any, ...]] = [
+        head = encode_snapshot(str(name).encode(), record)
+        commands: list[tuple[Any, ...]] = [("HSET", key, "head", head)]
+        commands += (
             ("HSET", key, str(i), data[start : start + _CHUNK_BYTES])
-            for i, start in enumerate(chunks)
-        ]
-        commands.append(("HSET", key, "head", encode_snapshot(str(name).encode(), record)))
-        for answer in self._servers.batch(commands):
-            _raise_error(answer)
+            for i, start in enumerate(range(0, len(data), _CHUNK_BYTES))
+        )
+        for first in range(0, len(commands), _WINDOW_CHUNKS):
+            for answer in self._servers.batch(commands[first : first + _WINDOW_CHUNKS]):
+                _raise_error(answer)
 
     def read(self, name: ValueName, size_bytes: int) -> tuple[SnapshotRecord, memoryview]:
         """A value as it was written; its checksum has been verified.
