@@ -134,10 +134,11 @@ class MilvusCollections:
                     "create_collection",
                     self._of(dimension),
                     schema=schema,
-                    index_params=indexes,
                     consistency_level="Session",
                 )
-        self._call("load_collection", self._of(dimension))
+            # Without waiting for an index over nothing.
+            self._call("create_index", self._of(dimension), indexes, sync=False)
+            self._call("load_collection", self._of(dimension))
 
     def labels(self, dimension: int, point_ids: Sequence[str]) -> dict[str, int]:
         """Returns the labels of points by id."""

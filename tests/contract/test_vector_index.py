@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.servers.milvus_lite import shared_milvus_lite
+from tests.servers.milvus_lite import milvus_url
 from tests.servers.postgres import shared_postgres
 
 from skipstone_client.vector_index import VectorIndexClient
@@ -75,13 +76,15 @@ def make_pgvector_graph(tmp_path: Path, stack: ExitStack) -> VectorIndex:
 
 
 def make_milvus(tmp_path: Path, stack: ExitStack) -> VectorIndex:
-    collections = MilvusCollections(shared_milvus_lite().url, f"t{uuid.uuid4().hex}")
+    collections = MilvusCollections(milvus_url(), f"t{uuid.uuid4().hex}")
     return EngineIndex(CollectionEngine(collections), VectorForm(), clock)
 
 
 def make_qdrant(tmp_path: Path, stack: ExitStack) -> VectorIndex:
-    """Qdrant's local mode: its registry has no server to run."""
-    return EngineIndex(CollectionEngine(QdrantCollections("file://", "t")), VectorForm(), clock)
+    """A server where somebody has one, else Qdrant's local mode: no registry has its server."""
+    url = os.environ.get("SKIPSTONE_TEST_QDRANT_URL", "file://")
+    collections = QdrantCollections(url, f"t{uuid.uuid4().hex}")
+    return EngineIndex(CollectionEngine(collections), VectorForm(), clock)
 
 
 IMPLEMENTATIONS = [

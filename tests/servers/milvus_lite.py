@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import signal
 import socket
@@ -62,6 +63,11 @@ class MilvusLite:
         except OSError:
             return False
         return True
+
+
+def milvus_url() -> str:
+    """Returns where Milvus is: `SKIPSTONE_TEST_MILVUS_URL`, or the shared server of Milvus Lite."""
+    return os.environ.get("SKIPSTONE_TEST_MILVUS_URL") or shared_milvus_lite().url
 
 
 @cache
