@@ -1,0 +1,1 @@
+"""The name under which TeleFuser looks for its latent cache; Skipstone is behind it."""

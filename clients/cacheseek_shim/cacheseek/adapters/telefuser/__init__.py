@@ -1,0 +1,1 @@
+"""TeleFuser's latent cache."""

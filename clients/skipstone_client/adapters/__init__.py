@@ -1,0 +1,1 @@
+"""Adapters that make Skipstone the latent cache of engines in the field."""
