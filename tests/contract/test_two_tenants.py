@@ -29,7 +29,7 @@ LONG = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 @pytest.mark.parametrize(
     ("lookups", "seed"),
-    [(600, 0), *(pytest.param(12_500, seed, marks=LONG) for seed in range(1, 9))],
+    [(400, 0), *(pytest.param(12_500, seed, marks=LONG) for seed in range(1, 9))],
 )
 def test_each_is_told_what_it_would_be_told_alone(lookups: int, seed: int, tmp_path: Path) -> None:
     """Answers, errors and counts are compared with those of a deployment without the other."""
