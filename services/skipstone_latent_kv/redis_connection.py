@@ -32,7 +32,8 @@ class RedisAddress:
     """Where Redis is.
 
     Attributes:
-        urls: ``redis://`` or ``rediss://``; several are the first nodes of one cluster.
+        urls: ``redis://``, ``rediss://`` or ``unix://``; several are the first nodes of one
+            cluster. Options of the library may follow a question mark.
         password: Of all servers; empty for none.
         cluster: Whether it is a cluster; ``auto`` asks it.
         timeout_s: Seconds to connect, and seconds that a server may be silent.
@@ -73,7 +74,7 @@ def connect(address: RedisAddress) -> RedisServers:
 
 
 def _client(place: dict[str, Any], options: dict[str, Any]) -> Client:
-    return redis.Redis(**place, **options, retry=Retry(NoBackoff(), 0))
+    return redis.Redis(**(options | place), retry=Retry(NoBackoff(), 0))
 
 
 def _first_that_answers(
@@ -107,8 +108,7 @@ def _open_cluster(places: Sequence[dict[str, Any]], options: dict[str, Any]) -> 
         # While a part of the slots has no master, the others serve on.
         require_full_coverage=False,
         retry=Retry(NoBackoff(), 0),
-        **options,
-        **more,
+        **(options | more),
     )
 
 
@@ -140,9 +140,11 @@ def _place(url: str) -> dict[str, Any]:
         raise FailedPrecondition(
             f"redis_urls holds a password for {_without_user(url)}: set redis_password instead"
         )
-    # A class of the library, which a client takes from elsewhere.
+    # The library's parser and its clients have different words for the same.
     if place.pop("connection_class", None) is redis.SSLConnection:
         place["ssl"] = True
+    if "path" in place:
+        place["unix_socket_path"] = place.pop("path")
     return place
 
 

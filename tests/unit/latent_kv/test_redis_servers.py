@@ -242,6 +242,15 @@ class TestSetUp:
         stack.callback(store.close)
         save(store, "entry")
 
+    def test_a_socket_and_options_of_the_library_may_stand_in_a_url(
+        self, stack: ExitStack, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "redis.sock"
+        stack.enter_context(running_redis("--unixsocket", str(path)))
+        store = RedisStore(RedisAddress([f"unix://{path}?db=2&socket_timeout=5"]))
+        stack.callback(store.close)
+        save(store, "entry")
+
     @pytest.mark.parametrize(
         ("policy", "quota", "warnings"),
         [
