@@ -79,6 +79,7 @@ def _prometheus(
 ) -> Iterator[Prometheus]:
     """A server that has scraped a deployment before and after a miss and a hit."""
     observed, namespace = observed_once, f"prometheus-{uuid.uuid4().hex}"
+    observed.heal()  # set up before the fixture of the test that needs it first
     tmp_path = tmp_path_factory.mktemp("prometheus")
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
