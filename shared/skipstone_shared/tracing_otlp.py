@@ -10,6 +10,7 @@ the collector), `OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES`.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ class OtlpTracer:
                 "service.name": f"skipstone-{service_name.replace('_', '-')}",
                 "service.namespace": "skipstone",
                 "service.version": version("skipstone"),
-                "service.instance.id": socket.gethostname(),
+                "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
             }
         )
         # Its own `atexit` handler would wait for a dead collector a second time.
