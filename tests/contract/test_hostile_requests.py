@@ -24,14 +24,20 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.message_strategies import messages
+from tests.unit.embedding.test_batching import LengthEncoder
 from tests.unit.orchestrator.fakes import BagOfWords, Executor
 from tests.unit.orchestrator.fakes import MemoryStore as FakeStore
 from tests.unit.orchestrator.site import QUIET
 
+from skipstone.denoise.v1 import denoise_pb2
+from skipstone.embedding.v1 import embedding_pb2
 from skipstone.latent_kv.v1 import latent_kv_pb2
 from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone.vector_index.v1 import vector_index_pb2
 from skipstone_client.aio import AsyncLatentKVClient, AsyncVectorIndexClient
+from skipstone_embedding.config import EmbeddingSettings
+from skipstone_embedding.loading import load_reranker
+from skipstone_embedding.server import mount as mount_encoder
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.server import mount as mount_store
 from skipstone_orchestrator.config import OrchestratorSettings
@@ -49,10 +55,12 @@ WATCH_S = 0.05
 MAX_ANSWERS = 60
 BUGS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 SERVICES: list[ServiceDescriptor] = [
+    embedding_pb2.DESCRIPTOR.services_by_name["Embedding"],
     latent_kv_pb2.DESCRIPTOR.services_by_name["LatentKV"],
     vector_index_pb2.DESCRIPTOR.services_by_name["VectorIndex"],
     orchestrator_pb2.DESCRIPTOR.services_by_name["Orchestrator"],
 ]
+DENOISE: list[MethodDescriptor] = denoise_pb2.DESCRIPTOR.services_by_name["Denoise"].methods
 RPCS: list[MethodDescriptor] = [method for service in SERVICES for method in service.methods]
 
 
@@ -114,6 +122,11 @@ def channels() -> Iterator[dict[str, grpc.Channel]]:
         targets = {
             "LatentKV": stack.enter_context(
                 in_process_server(mount_store(kept, on_stop=[kept.close]))
+            ),
+            "Embedding": stack.enter_context(
+                in_process_server(
+                    mount_encoder(LengthEncoder(), load_reranker(EmbeddingSettings()))
+                )
             ),
             "VectorIndex": stack.enter_context(in_process_server(mount_index(FlatIndex()))),
         }
@@ -184,6 +197,34 @@ def test_every_answer_is_good_or_says_what_is_bad_at_length(
     channels: dict[str, grpc.Channel], method: MethodDescriptor, data: st.DataObject
 ) -> None:
     check(channels, method, data)
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[dict[str, grpc.Channel]]:
+    """An executor with a tiny model."""
+    # torch takes seconds to import, and the short tests do without it.
+    from tests.unit.denoise.engine_rig import open_rig
+    from tests.unit.denoise.tiny_pipelines import cogview4_pipeline
+
+    from skipstone_denoise.server import mount as mount_engine
+
+    with (
+        open_rig(cogview4_pipeline(), max_steps=12, max_size=64, max_queued_requests=4) as rig,
+        in_process_server(mount_engine(rig.engine)) as target,
+        grpc.insecure_channel(target) as channel,
+    ):
+        yield {"Denoise": channel}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("method", DENOISE, ids=lambda method: method.name)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_every_answer_of_an_executor_is_good_or_says_what_is_bad(
+    executor: dict[str, grpc.Channel], method: MethodDescriptor, data: st.DataObject
+) -> None:
+    check(executor, method, data)
 
 
 @pytest.mark.parametrize("method", RPCS, ids=lambda method: method.full_name.split(".", 3)[3])
