@@ -80,6 +80,9 @@ function draw() {
   count();
 }
 
+const TRIES = 20;
+const PAUSE_MS = 500;
+
 async function load(token) {
   try {
     const page = await get("api/entries", { page_size: 100, page_token: token });
@@ -92,6 +95,15 @@ async function load(token) {
 }
 
 export const reload = () => load("");
+
+// A result is saved behind its answer: looks until its entry can be found.
+export async function reloadUntil(entryId) {
+  for (let tries = 0; tries < TRIES; tries += 1) {
+    await reload();
+    if (!entryId || nextPage || entries.some((entry) => entry.entry_id === entryId)) return;
+    await new Promise((resolve) => window.setTimeout(resolve, PAUSE_MS));
+  }
+}
 
 export function setUp() {
   byId("search").addEventListener("input", draw);

@@ -85,7 +85,10 @@ async function generate(onDone) {
       switch (event.type) {
         case "image_generation.started": started(event); break;
         case "image_generation.progress": stepped(event); break;
-        case "image_generation.completed": completed(event, prompt).then(onDone); break;
+        case "image_generation.completed":
+          completed(event, prompt);
+          onDone(event.skipstone.saved_entry_id);
+          break;
         case "error": throw new Error(event.error.message);
         default: break;
       }

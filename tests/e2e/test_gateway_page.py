@@ -1,0 +1,149 @@
+"""The gateway's page in a real browser, by keyboard: generate, see the donor, tend the cache."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.e2e.generations import LOOSELY_REWORDED, PROMPT, REWORDED, STEPS
+from tests.e2e.processes import Cluster, running_service
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+WAIT_MS = 60_000
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(CHROMIUM is None, reason="NO BROWSER: install it with apt-get chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox cannot be made by root, which containers often are.
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def address(_shared_cluster: Cluster) -> Iterator[str]:
+    targets = _shared_cluster.targets
+    flags = [
+        f"--orchestrator-target={targets['orchestrator']}",
+        f"--latent-kv-target={targets['latent_kv']}",
+    ]
+    with running_service("gateway", *flags) as found:
+        yield f"http://{found}"
+
+
+@pytest.fixture
+def page(browser: Browser, address: str, cluster: Cluster, namespace: str) -> Iterator[Page]:
+    """The page, in a namespace of its own; errors of its scripts fail the test."""
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    opened = context.new_page()
+    opened.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
+    trouble: list[str] = []
+    opened.on("pageerror", lambda error: trouble.append(str(error)))
+    opened.goto(address)
+    opened.get_by_label("Namespace").fill(namespace)
+    opened.get_by_label("Steps").fill(str(STEPS))
+    yield opened
+    context.close()
+    assert not trouble
+
+
+def generate(page: Page, prompt: str, seed: int) -> None:
+    """Types a prompt and sends it, by keyboard alone."""
+    page.get_by_label("Seed").fill(str(seed))
+    page.get_by_label("Prompt").fill(prompt)
+    page.get_by_label("Prompt").press("Control+Enter")
+    expect(page.locator("#state")).to_contain_text("Done")
+    expect(page.locator("#result-caption")).to_contain_text(prompt)
+
+
+def test_a_prompt_is_drawn_step_by_step_and_a_second_one_shows_its_donor(page: Page) -> None:
+    generate(page, PROMPT, 1)
+    expect(page.locator("#steps li.done, #steps li.reused")).to_have_count(STEPS)
+    expect(page.locator("#result-picture img")).to_have_attribute("alt", PROMPT)
+    expect(page.locator("#provenance")).to_contain_text("miss")
+    expect(page.locator("#entries li")).to_have_count(1)
+    generate(page, REWORDED, 2)
+    expect(page.locator("#provenance")).to_contain_text("approximate")
+    assert page.locator("#steps li.skipped").count() > 0
+    expect(page.locator("#donor-caption")).to_contain_text(PROMPT)
+    expect(page.locator("#donor-picture img")).to_be_visible()
+    expect(page.locator("#tiers-legend")).to_contain_text("approximate 1")
+
+
+def test_explain_shows_the_candidates_without_generating(page: Page) -> None:
+    generate(page, PROMPT, 1)
+    page.get_by_label("Prompt").fill(LOOSELY_REWORDED)
+    page.get_by_role("button", name="Explain").press("Enter")
+    rows = page.locator("#explanation tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text(PROMPT)
+
+
+def test_the_cache_is_searched_pinned_and_emptied_by_keyboard(
+    page: Page, cluster: Cluster, namespace: str
+) -> None:
+    generate(page, PROMPT, 1)
+    card = page.locator("#entries li")
+    expect(card).to_have_count(1)
+    expect(card.locator("img")).to_be_visible()
+    page.get_by_label("Search").fill("no such words")
+    expect(card).to_have_count(0)
+    expect(page.locator("#count")).to_have_text("0 of 1 entries")
+    page.get_by_label("Search").fill("circle RED")
+    expect(card).to_have_count(1)
+    page.get_by_role("button", name="Pin").press("Enter")
+    expect(page.get_by_role("button", name="Unpin")).to_be_visible()
+    (entry,) = cluster.store.list_entries(namespace).entries
+    assert entry.pinned
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").press("Enter")
+    expect(card).to_have_count(0)
+    assert cluster.store.list_entries(namespace).entries == ()
+
+
+def test_an_error_is_told_and_a_prompt_is_never_taken_for_markup(page: Page) -> None:
+    page.get_by_label("Steps").fill("100000")
+    page.get_by_label("Prompt").fill(PROMPT)
+    page.get_by_role("button", name="Generate").press("Enter")
+    expect(page.locator("#trouble")).to_contain_text("num_inference_steps")
+    page.get_by_label("Steps").fill(str(STEPS))
+    generate(page, "<img src=x onerror=alert(1)> a red circle", 3)
+    expect(page.locator("#result-caption")).to_contain_text("<img src=x")
+    assert page.locator("#result-caption img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(page: Page, scheme: str, tmp_path: Path) -> None:
+    """The contrast of text and ground is at least 4.5 to 1, as WCAG 2.2 (1.4.3) asks."""
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
+    contrasts = page.evaluate(
+        """() => {
+          const style = getComputedStyle(document.documentElement);
+          const light = (name) => {
+            const hex = style.getPropertyValue(name).trim().slice(1);
+            const parts = [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255)
+              .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+          };
+          const contrast = (a, b) => {
+            const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+            return (x + 0.05) / (y + 0.05);
+          };
+          const words = ["--ink", "--quiet", "--accent", "--bad", "--exact", "--approximate"];
+          const onGround = words.flatMap((w) => ["--ground", "--card"].map((g) => contrast(w, g)));
+          return [...onGround, contrast("--on-accent", "--accent")];
+        }"""
+    )
+    assert min(contrasts) >= 4.5
