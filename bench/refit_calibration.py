@@ -58,10 +58,12 @@ def main() -> None:
     ):
         sample = [Pair(*pair) for pair in pairs()]
         bars = Bars(min_score=MIN_SCORE)
-        found, scored = fitted(Scorer(client), sample, records, setup, bars, _measured(records))
+        fit = fitted(Scorer(client), sample, records, setup, bars, _measured(records))
     encoder.close()
+    found = fit.calibration
     CALIBRATION.write_text(found.as_json(), encoding="utf-8")
-    tables = markdown(found, losses_by_relation(scored, unit_of(records)))
+    losses = losses_by_relation(fit.scored, unit_of(records))
+    tables = markdown(found, losses, fit.unrelated)
     _, _, facts = tables.partition("\n")
     before, heading, _ = PAGE.read_text(encoding="utf-8").partition(_HEADING)
     PAGE.write_text(f"{before}{heading}{_PICTURE}{facts}", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +15,14 @@ from skipstone_client.calibrate.fit import (
     MAX_WRONG,
     MAX_WRONG_BOUND,
     Bars,
-    Scored,
     losses_by_relation,
     unit_of,
 )
 from skipstone_client.calibrate.measure import Checker
-from skipstone_client.calibrate.pairs import read_pairs
+from skipstone_client.calibrate.pairs import pairs_of, read_rows
 from skipstone_client.calibrate.records import Records
 from skipstone_client.calibrate.report import bounds, draw, markdown, seed_word
-from skipstone_client.calibrate.scoring import Scorer, fitted, measurement
+from skipstone_client.calibrate.scoring import Fitted, Scorer, fitted, measurement
 from skipstone_client.calibrate.session import Session, Wanted
 from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
@@ -99,7 +97,7 @@ def calibrate(
         float, typer.Option(min=0.0, max=1.0, help="Largest upper bound of it in a tier.")
     ] = MAX_WRONG_BOUND,
     max_drift: Annotated[
-        float, typer.Option(min=0.0, help="Most drift of a tier (upper bound); 1: another seed's.")
+        float, typer.Option(min=0.0, help="Most drift of a tier, in pixels; 1: another seed's.")
     ] = MAX_DRIFT,
     min_score: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="No pair of a lower score is run.")
@@ -132,8 +130,8 @@ def calibrate(
         pairs=pairs,
         steps=steps,
         full_steps=full_steps,
-        levels=_numbers("--levels", levels),
-        plain_steps=tuple(int(count) for count in _numbers("--plain-steps", plain_steps)),
+        levels=_levels(levels),
+        plain_steps=_steps(plain_steps),
         guidance=guidance,
         seeds=seeds,
         seed_prompts=seed_prompts,
@@ -142,10 +140,12 @@ def calibrate(
         command=_command(context, prompts),
     )
     me = credentials()
+    with errors_in_one_line():
+        rows = read_rows(prompts)
     with errors_in_one_line(), EmbeddingClient(embedding, credentials=me) as embedder:
         records = Records(out / RECORDS_FILE)
         scorer = Scorer(embedder)
-        sample = read_pairs(prompts, seed, scorer.embed)
+        sample = pairs_of(rows, seed, scorer.embed)
         if refit:
             setup = records.read()
         else:
@@ -155,7 +155,7 @@ def calibrate(
                 with LatentKVClient(store, credentials=me) as latents:
                     session = Session(executor, latents, wanted, judge)
                     setup = session.run(records, scorer.above(sample, min_score), quiet=as_json)
-        found, scored = fitted(
+        fit = fitted(
             scorer,
             sample,
             records,
@@ -163,15 +163,17 @@ def calibrate(
             Bars(max_wrong, max_wrong_bound, max_drift, min_score),
             measurement(records, setup, by, wanted.command, checker),
         )
-        _write(out, found, scored, records)
-    _tell(found, out, len(records.pairs), wanted.pairs, as_json)
+        _write(out, fit, records)
+    _tell(fit.calibration, out, len(records.pairs), wanted.pairs, as_json)
 
 
-def _write(out: Path, found: Calibration, scored: Sequence[Scored], records: Records) -> None:
+def _write(out: Path, fit: Fitted, records: Records) -> None:
+    found = fit.calibration
     try:
         (out / CALIBRATION_FILE).write_text(found.as_json(), encoding="utf-8")
-        losses = losses_by_relation(scored, unit_of(records))
-        (out / REPORT_FILE).write_text(markdown(found, losses), encoding="utf-8")
+        losses = losses_by_relation(fit.scored, unit_of(records))
+        report = markdown(found, losses, fit.unrelated)
+        (out / REPORT_FILE).write_text(report, encoding="utf-8")
         draw(found, out / PLOT_FILE)
     except OSError as error:
         fail(f"--out: cannot write to {out}: {error.strerror}")
@@ -234,6 +236,24 @@ def _numbers(flag: str, text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         fail(f"{flag}: {text!r} is not a list of numbers with commas between", EXIT_BAD_INPUT)
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    found = _numbers("--levels", text)
+    for level in found:
+        if not 0.0 < level < 1.0:
+            fail(f"--levels: {level:g} is no noise level between 0 and 1", EXIT_BAD_INPUT)
+    if not found:
+        fail("--levels: give at least one noise level between 0 and 1", EXIT_BAD_INPUT)
+    return found
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    found = _numbers("--plain-steps", text)
+    for count in found:
+        if not (count.is_integer() and count >= 1):
+            fail(f"--plain-steps: {count:g} is no whole number from 1", EXIT_BAD_INPUT)
+    return tuple(int(count) for count in found)
 
 
 def _checker(name: str) -> Checker | None:

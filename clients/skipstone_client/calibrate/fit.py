@@ -97,7 +97,12 @@ def calibration_of(
         InvalidArgument: There is too little to fit.
     """
     if not scored or not random_scores or not records.seeds:
-        raise InvalidArgument("too little was measured to fit anything", field="--pairs")
+        raise InvalidArgument(
+            f"too little was measured to fit anything: {len(scored)} pairs (at least 1, and "
+            f"{MIN_PAIRS} to open a tier), {len(records.seeds)} prompts for diversity (at least 1) "
+            f"and {len(random_scores)} pairs of unrelated prompts (at least 1, from 2 pairs)",
+            field="--budget-minutes",
+        )
     unit = unit_of(records)
     chance = distribution(random_scores)
     changed = distribution(edited_scores) if edited_scores else None

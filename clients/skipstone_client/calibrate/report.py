@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skipstone_client.calibrate.pairs import Pair
 from skipstone_shared.calibration import CalibratedTier, Calibration, Interval, PlainRun
 from skipstone_shared.orchestration import ReuseKind
 
@@ -21,13 +22,29 @@ _COLOURS = {
     (ReuseKind.TRAJECTORY, True): "#c0902f",
 }
 _RIVAL_COLOUR = "#b8632f"
+_LONGEST_PROMPT = 100
 
 
-def markdown(calibration: Calibration, by_relation: ByRelation) -> str:
-    """All tables of a calibration."""
+SEED_DIVERSITY = 0.95
+"""The orchestrator's default of min_seed_diversity."""
+
+
+def markdown(
+    calibration: Calibration,
+    by_relation: ByRelation,
+    unrelated: Sequence[tuple[float, Pair]] = (),
+) -> str:
+    """All tables of a calibration.
+
+    Args:
+        calibration: What was fitted.
+        by_relation: Losses by relation and way of reuse.
+        unrelated: Score and prompts of the pairs put together by chance that score highest.
+    """
     return "\n".join(
         [
             *_facts(calibration),
+            *_unrelated(unrelated),
             "",
             *_tier_table(calibration),
             "",
@@ -76,18 +93,64 @@ def _facts(calibration: Calibration) -> Iterator[str]:
             )
 
 
+def _unrelated(pairs: Sequence[tuple[float, Pair]]) -> Iterator[str]:
+    if pairs:
+        yield (
+            "- of those unrelated prompts these score highest; where they ask for the same, chance "
+            "is taken for higher than it is, and tiers begin too high:"
+        )
+    for score, pair in pairs:
+        yield f"  - {score:.3f}: `{_cut(pair.donor)}` / `{_cut(pair.prompt)}`"
+
+
+def _cut(prompt: str) -> str:
+    text = " ".join(prompt.replace("`", "'").split())
+    return text if len(text) <= _LONGEST_PROMPT else text[:_LONGEST_PROMPT] + "..."
+
+
+def served_to(tier: CalibratedTier, plain_runs: Sequence[PlainRun]) -> str:
+    """Whom the orchestrator serves by a tier at its default settings.
+
+    Args:
+        tier: The tier.
+        plain_runs: The rivals, by ascending steps; at another number of steps than was measured
+            others may be met.
+    """
+    if not tier.open:
+        return "nobody"
+    rival = next((run for run in plain_runs if run.steps >= tier.executed_steps), None)
+    if plain_runs and _loses(tier, rival, plain_runs[-1]):
+        return f"nobody: {rival.steps if rival else 'as many'} plain steps do better"
+    if tier.same_seed:
+        return "requests with the donor's seed"
+    if tier.diversity is None or tier.diversity.value < SEED_DIVERSITY:
+        return "prompts not answered with another seed yet"
+    return "every prompt"
+
+
+def _loses(tier: CalibratedTier, rival: PlainRun | None, last: PlainRun) -> bool:
+    """As the orchestrator's `beat_fewer_steps`; beyond the last plain run nothing is nearer."""
+    if tier.drift is None:
+        return False
+    wrong = (rival or last).wrong
+    if tier.wrong is not None and wrong is not None and tier.wrong.low > wrong.high:
+        return True
+    return tier.same_seed and (rival is None or rival.drift.value <= tier.drift.value)
+
+
 def _tier_table(calibration: Calibration) -> Iterator[str]:
     yield (
         "| kind | donor's seed | noise level | steps run | score above | drift | wrong | diversity "
-        "| open |"
+        "| open | served to |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for tier in calibration.tiers:
         told = "yes" if tier.open else f"no: {tier.closed_because}"
         yield (
             f"| {tier.kind.value} | {seed_word(tier.same_seed)} | {tier.level:.3f} | "
             f"{tier.executed_steps} | {tier.above:.3f} | {bounds(tier.drift)} | "
-            f"{bounds(tier.wrong)} | {bounds(tier.diversity)} | {told} |"
+            f"{bounds(tier.wrong)} | {bounds(tier.diversity)} | {told} | "
+            f"{served_to(tier, calibration.plain_runs)} |"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from skipstone_shared.embeddings import EmbeddingCapabilities, EmbeddingInput
 from skipstone_shared.errors import SkipstoneError
 
 _RANDOM_PAIRS: Final = 1000
+_TOLD: Final = 5
 _PATIENCE_S: Final = 60.0
 
 
@@ -68,6 +70,22 @@ class Scorer:
         return self._embedder.rerank(query, [candidate], timeout_s=_PATIENCE_S)[0]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fitted:
+    """A calibration, and what it was made of.
+
+    Attributes:
+        calibration: For the orchestrator.
+        scored: The records with their scores.
+        unrelated: The pairs put together by chance that score highest, above 0. Where they ask for
+            the same, chance was taken for higher than it is.
+    """
+
+    calibration: Calibration
+    scored: list[Scored]
+    unrelated: list[tuple[float, Pair]]
+
+
 def fitted(
     scorer: Scorer,
     sample: Sequence[Pair],
@@ -75,7 +93,7 @@ def fitted(
     setup: Setup,
     bars: Bars,
     measured: Measurement,
-) -> tuple[Calibration, list[Scored]]:
+) -> Fitted:
     """Scores the records and fits a calibration.
 
     Args:
@@ -94,11 +112,13 @@ def fitted(
         Scored(record, score)
         for record, score in zip(records.pairs.values(), scorer.scores(pairs), strict=True)
     ]
-    known = dict.fromkeys([*pairs, *sample])
+    known = dict.fromkeys([*sample, *pairs])
+    unrelated = random_pairs(list(known), _RANDOM_PAIRS, setup.seed)
+    chance = scorer.scores(unrelated)
     found = calibration_of(
         records,
         scored,
-        scorer.scores(random_pairs(list(known), _RANDOM_PAIRS, setup.seed)),
+        chance,
         scorer.scores([pair for pair in known if pair.is_edit]),
         ServiceIds(
             embedder_id=scorer.capabilities.model_id,
@@ -108,7 +128,8 @@ def fitted(
         measured,
         bars,
     )
-    return found, scored
+    highest = sorted(zip(chance, unrelated, strict=True), key=lambda told: -told[0])[:_TOLD]
+    return Fitted(found, scored, [told for told in highest if told[0] > 0.0])
 
 
 def measurement(records: Records, setup: Setup, by: str, command: str, checker: str) -> Measurement:

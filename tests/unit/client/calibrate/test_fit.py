@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from skipstone_client.calibrate.fit import Bars, Scored, calibration_of, threshold
 from skipstone_client.calibrate.intervals import falling, mean_interval, wilson
+from skipstone_client.calibrate.pairs import Pair
 from skipstone_client.calibrate.records import (
     PairRecord,
     Plain,
@@ -21,7 +22,10 @@ from skipstone_client.calibrate.records import (
     Setup,
     Spread,
 )
-from skipstone_client.calibrate.report import draw, markdown
+from skipstone_client.calibrate.report import SEED_DIVERSITY, draw, markdown, served_to
+from skipstone_orchestrator.calibration import load_calibration
+from skipstone_orchestrator.config import OrchestratorSettings
+from skipstone_orchestrator.reuse_policy import Rival, Tier, loses_to_fewer_steps
 from skipstone_shared.calibration import CalibratedTier, Calibration, Measurement, ServiceIds
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.orchestration import ReuseKind
@@ -238,7 +242,7 @@ def test_plain_runs_are_told_in_the_same_unit() -> None:
 
 
 def test_nothing_measured_is_refused_in_words() -> None:
-    with pytest.raises(InvalidArgument, match="too little"):
+    with pytest.raises(InvalidArgument, match=r"too little .* 0 pairs .* 1 prompts for diversity"):
         fitted([])
 
 
@@ -247,8 +251,36 @@ def test_the_report_names_every_tier_and_the_plot_is_a_picture(tmp_path: Path) -
     text = markdown(found, {("colour", RENOISE, False, 0.5): (mean_interval([1.0, 2.0]), None)})
     assert "| renoise | other | 0.500 | 5 | 0.850 | 0.90" in text
     assert "| colour | renoise | other | 0.500 | 1.50" in text
+    assert "score highest" not in text
     draw(found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_shows_which_unrelated_prompts_score_highest() -> None:
+    found = fitted(scored(30, 0.9, lambda i: record(i, 9.0)))
+    text = markdown(found, {}, [(0.97, Pair("a `fox`", "a fox" + " in snow" * 30))])
+    assert "- 0.970: `a 'fox'` / `a fox in snow in snow" in text
+    assert "..." in text
+
+
+def test_the_report_tells_whom_the_orchestrator_serves() -> None:
+    bundled = load_calibration("bundled")
+    assert bundled is not None
+    settings = OrchestratorSettings()
+    assert settings.min_seed_diversity == SEED_DIVERSITY
+    rivals = [
+        Rival(run.steps, run.drift.value, None if run.wrong is None else run.wrong.high)
+        for run in bundled.plain_runs
+    ]
+    told = {tier: served_to(tier, bundled.plain_runs) for tier in bundled.tiers}
+    for tier, whom in told.items():
+        assert tier.drift is not None
+        assert tier.wrong is not None
+        row = Tier(tier.above, tier.level, tier.drift.value, tier.wrong.low)
+        loses = loses_to_fewer_steps(row, rivals, tier.executed_steps, tier.same_seed)
+        assert whom.startswith("nobody") == (loses or not tier.open), tier
+    assert set(told.values()) >= {"nobody", "every prompt", "requests with the donor's seed"}
+    assert any("plain steps do better" in whom for whom in told.values())
 
 
 SETUP = Setup("m", "hash", 10, 30, 3.0, (0.9, 0.5), (4, 8), "pairs.csv", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from skipstone_client.calibrate.pairs import (
     Pair,
     Vectors,
     nearest_earlier,
+    pairs_of,
     random_pairs,
-    read_pairs,
+    read_rows,
 )
 from skipstone_client.calibrate.pictures import distance
 from skipstone_client.calibrate.records import Resumed, Setup
@@ -209,6 +211,10 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def read(path: Path, seed: int = 1) -> list[Pair]:
+    return pairs_of(read_rows(path), seed, words)
+
+
 def test_a_log_is_paired_with_the_nearest_prompt_before_each() -> None:
     log = ["a red fox", "stone bridge", "a red fox in snow", "a red fox", "a fox in snow"]
     assert nearest_earlier(log, words) == [
@@ -223,23 +229,23 @@ def test_pairs_of_a_file_are_taken_as_they_are_in_an_order_that_a_seed_fixes(
 ) -> None:
     rows = "".join(f"d{i},p{i},{'colour' if i % 2 else 'reworded'}\n" for i in range(20))
     path = write(tmp_path / "pairs.csv", f"donor,prompt,relation\n{rows}")
-    found = read_pairs(path, 1, words)
-    assert found == read_pairs(path, 1, words) != read_pairs(path, 2, words)
+    found = read(path, 1)
+    assert found == read(path, 1) != read(path, 2)
     assert {pair.is_edit for pair in found} == {True, False}
 
 
 def test_a_log_knows_no_relation(tmp_path: Path) -> None:
     path = write(tmp_path / "log.csv", "seq,prompt\n1,a fox\n2,a red fox\n")
-    (pair,) = read_pairs(path, 1, words)
+    (pair,) = read(path)
     assert (pair, pair.is_edit) == (Pair("a fox", "a red fox", UNKNOWN), False)
 
 
 @pytest.mark.parametrize("text", ["", "prompt\n", "text\nfox\n"])
 def test_a_file_without_prompts_is_refused_in_words(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidArgument, match="no column named prompt, or no row"):
-        read_pairs(write(tmp_path / "log.csv", text), 1, words)
+        read_rows(write(tmp_path / "log.csv", text))
     with pytest.raises(InvalidArgument, match="cannot be read"):
-        read_pairs(tmp_path / "missing.csv", 1, words)
+        read_rows(tmp_path / "missing.csv")
 
 
 def test_random_pairs_never_put_a_pair_back_together() -> None:
@@ -248,3 +254,29 @@ def test_random_pairs_never_put_a_pair_back_together() -> None:
     assert len(found) == 200
     assert not set(pairs) & set(found)
     assert random_pairs(pairs[:1], 5, 1) == []
+
+
+def test_a_row_that_is_cut_short_is_no_pair(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.csv", "donor,prompt\na fox\na fox,a red fox\n")
+    assert read(path) == [Pair("a fox", "a red fox")]
+
+
+def test_chance_does_not_put_together_what_one_user_edited_in_a_row() -> None:
+    """Such prompts may ask for the same, and their scores would close every tier."""
+    log = [f"thread {i // 10} edit {i % 10}" for i in range(100)]
+    pairs = [Pair(log[i], log[i + 1], place=i) for i in range(99)]
+    shuffled = random.Random(3).sample(pairs, len(pairs))
+    found = random_pairs(shuffled, 1000, 1)
+    assert len(found) == 1000
+    assert all(
+        abs(log.index(pair.donor) - log.index(pair.prompt)) >= len(pairs) // 4 - 1 for pair in found
+    )
+
+
+def test_chance_never_puts_a_prompt_with_itself() -> None:
+    pairs = [Pair("a  Fox", f"p{i % 2}", place=i) for i in range(8)]
+    pairs += [Pair(f"d{i}", "A fox", place=8 + i) for i in range(2)]
+    found = random_pairs(pairs, 100, 1)
+    assert found
+    assert not any(pair.donor.lower().split() == pair.prompt.lower().split() for pair in found)
+    assert random_pairs([Pair("same", "same")] * 4, 5, 1) == []
