@@ -103,6 +103,9 @@ class RedisCatalog:
         folder = Path(__file__).parent
         text = "\n".join((folder / part).read_text(encoding="utf-8") for part in _PARTS)
         self._base = f"{prefix}:{{{prefix}}}:"
+        # A key that is never there beside one that always is: while a cluster moves the slot, some
+        # keys are here and some there, and it refuses a call that names one of each.
+        self._keys = (self._key("meta"), self._key("never"))
         self._servers = servers
         self._script = Script(servers, text)
         self._quotas = quotas
@@ -272,7 +275,7 @@ class RedisCatalog:
 
     def _call(self, operation: str, *arguments: Any) -> Any:
         now = repr(self._clock()) if self._clock else ""
-        answer, garbage = self._script(self._key("meta"), operation, now, *self._header, *arguments)
+        answer, garbage = self._script(self._keys, operation, now, *self._header, *arguments)
         if garbage:
             self._discard([ValueName.parse(name.decode()) for name in garbage])
         return answer

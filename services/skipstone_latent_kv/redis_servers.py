@@ -191,12 +191,12 @@ class Script:
         # Not a secret: the name that Redis gives a script.
         self._sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    def __call__(self, key: str, *arguments: Any) -> Any:
-        """Runs the script on the server that has the key."""
+    def __call__(self, keys: Sequence[str], *arguments: Any) -> Any:
+        """Runs the script on the server that has the keys, which share a slot."""
         try:
-            return self._servers.execute("EVALSHA", self._sha1, 1, key, *arguments)
+            return self._servers.execute("EVALSHA", self._sha1, len(keys), *keys, *arguments)
         except ScriptMissing:
-            return self._servers.execute("EVAL", self._text, 1, key, *arguments)
+            return self._servers.execute("EVAL", self._text, len(keys), *keys, *arguments)
 
 
 def _pipeline(client: Client, commands: Sequence[Command]) -> list[Any]:
