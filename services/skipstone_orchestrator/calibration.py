@@ -47,8 +47,8 @@ class CalibrationLimits:
 
     Attributes:
         max_drift: Largest upper bound of a tier's drift; 1 is the distance of two seeds.
-        min_diversity: Least diversity over seeds, as a share of the uncached one, of a tier that
-            serves the donor's own prompt.
+        min_diversity: Least lower bound of a tier's diversity over seeds, as a share of the
+            uncached one; below it a prompt that was answered with another seed before gets none.
         beat_fewer_steps: Whether a tier must beat plain runs of as many steps.
         otherwise: What holds where the calibration does not.
     """
@@ -193,7 +193,13 @@ def _shallow(tables: Tables) -> Tables:
 
     def raised(rows: tuple[Tier, ...]) -> tuple[Tier, ...]:
         return tuple(
-            dataclasses.replace(row, level=max(row.level, SHALLOW_LEVEL), drift=None, wrong=None)
+            dataclasses.replace(
+                row,
+                level=max(row.level, SHALLOW_LEVEL),
+                drift=None,
+                wrong=None,
+                diverse=False,
+            )
             for row in rows
         )
 
@@ -212,7 +218,7 @@ def _row(tier: CalibratedTier, limits: CalibrationLimits) -> Tier:
         tier.level,
         drift=None if tier.drift is None else tier.drift.value,
         wrong=None if tier.wrong is None else tier.wrong.low,
-        diverse=diversity is not None and diversity.value >= limits.min_diversity,
+        diverse=diversity is not None and diversity.low >= limits.min_diversity,
     )
 
 

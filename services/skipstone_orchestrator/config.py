@@ -83,8 +83,8 @@ class OrchestratorSettings(CallerSettings):
     two pictures of one prompt with two seeds."""
 
     min_seed_diversity: float = Field(default=0.95, ge=0.0, le=2.0)
-    """Least diversity over seeds, as a share of that without a cache, of a calibrated tier that
-    serves the donor's own prompt with another seed."""
+    """Least diversity over seeds, as a share of that without a cache and by its lower bound, of a
+    calibrated tier that serves a prompt which was answered with another seed before."""
 
     beat_fewer_steps: bool = True
     """Whether a calibrated tier must do better than plain runs of as many steps."""

@@ -196,11 +196,22 @@ def test_a_closed_tier_stays_closed_whatever_the_limits() -> None:
 def test_the_same_prompt_with_another_seed_needs_a_tier_that_keeps_pictures_different() -> None:
     found = calibration(tier(0.9, 0.9), tier(0.5, 0.9, diversity=interval(0.6)))
     policy = in_force(found)
-    assert skipped(policy, 0.99) == 10, "another prompt asks for another picture anyway"
+    assert skipped(policy, 0.99) == 10, "nobody has seen a picture of this prompt"
     assert skipped(policy, 0.99, same_prompt=True) == 2
+    assert skipped(policy, 0.99, prompt_seen=True) == 2
     assert skipped(policy, 0.99, same_prompt=True, same_seed=True) == 0, "has tiers of its own"
     deep_only = in_force(calibration(found.tiers[1]))
     assert verdict(deep_only, 0.99, same_prompt=True).reason == SEED_DIVERSITY
+    barely = in_force(calibration(tier(0.9, 0.9, diversity=interval(0.98, 0.04))))
+    assert verdict(barely, 0.99, same_prompt=True).reason == SEED_DIVERSITY, "the bound counts"
+
+
+def test_with_another_model_nobody_knows_whether_seeds_stay_different() -> None:
+    policy = Policies(BASE, calibration(tier(0.9, 0.9)), LIMITS, Warnings()).in_force(
+        SERVICES.model_copy(update={"model_hash": "another"})
+    )
+    assert skipped(policy, 0.99) == 2
+    assert verdict(policy, 0.99, same_prompt=True).reason == SEED_DIVERSITY
 
 
 PLAIN = (plain(4, 2.0), plain(6, 1.2), plain(10, 0.7), plain(15, 0.3))
