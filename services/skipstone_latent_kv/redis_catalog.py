@@ -244,7 +244,7 @@ class RedisCatalog:
     def repair(self) -> bool:
         """Makes the catalog anew from its rows where a key of it was lost; whether it was.
 
-        Redis serves nobody else meanwhile: about a second for 100,000 entries.
+        Redis serves nobody else meanwhile: about 2 seconds for 100,000 entries.
         """
         if self._call("sound")[0]:
             return False
@@ -282,23 +282,24 @@ class RedisCatalog:
 
     def _set_up(self) -> None:
         _, _, policy, half_life = self._header
-        found = [text.decode() for text in self._call("setup", _FORMAT, policy, half_life)]
-        if found[0] != _FORMAT:
+        found, reordering = self._call("setup", _FORMAT, policy, half_life)
+        if found.decode() != _FORMAT:
             raise FailedPrecondition(
-                f"keys with redis_prefix are of format {found[0]}, this program knows {_FORMAT}: "
-                "choose another redis_prefix"
+                f"keys with redis_prefix are of format {found.decode()}, this program knows "
+                f"{_FORMAT}: choose another redis_prefix"
             )
-        if found[1:] != [policy, half_life]:
-            cursor = b"0"
-            while True:
-                cursor, page = self._servers.execute(
-                    "ZSCAN", self._key("created"), cursor, "COUNT", "500"
-                )
-                self._call("reorder", *_members(page))
-                if int(cursor) == 0:
-                    return
+        if reordering:
+            self._reorder()
 
-
-def _members(page: Sequence[Any]) -> list[Any]:
-    """The members of what ZSCAN answers; redis-py pairs them with their scores."""
-    return [member for member, _ in page]
+    def _reorder(self) -> None:
+        """Gives all entries the place that the policy says, some at a time."""
+        cursor = b"0"
+        while True:
+            cursor, page = self._servers.execute(
+                "ZSCAN", self._key("created"), cursor, "COUNT", "500"
+            )
+            # redis-py pairs members with their scores.
+            self._call("reorder", *(member for member, _ in page))
+            if int(cursor) == 0:
+                break
+        self._call("reordered")

@@ -53,12 +53,24 @@ function operations.unknown(...)
   return strangers
 end
 
--- Agrees on format and policy: the format, and the policy that was in force.
+-- Agrees on format and policy: the format, and whether entries stand in another policy's order.
 function operations.setup(format, policy, half_life)
   call('HSETNX', META, 'format', format)
   local before = call('HMGET', META, 'format', 'policy', 'half_life')
+  if before[1] ~= format then
+    return { before[1], '' }
+  end
+  if before[2] and (before[2] ~= policy or before[3] ~= half_life) then
+    call('HSET', META, 'reordering', 1)
+  end
   call('HSET', META, 'policy', policy, 'half_life', half_life)
-  return { before[1], before[2] or policy, before[3] or half_life }
+  return { format, call('HGET', META, 'reordering') or '' }
+end
+
+-- All entries stand in the order of the policy.
+function operations.reordered()
+  call('HDEL', META, 'reordering')
+  return {}
 end
 
 -- Gives entries the place that the policy in force says.

@@ -108,6 +108,22 @@ class TestTwoStores:
         save(early, "third")
         assert list_ids(early) == ["second", "third"]
 
+    def test_a_start_that_died_while_it_ordered_is_made_good_by_the_next(
+        self, place: Place
+    ) -> None:
+        quotas = Quotas(total_bytes=2 * LATENT_BYTES)
+        early = place.open(quotas=quotas)
+        ref = save(early, "first")
+        save(early, "second")
+        early.read_latent("", ref)
+        header = early._catalog._header
+        fifo = (*header[:2], "fifo", "1")
+        early._catalog._header = fifo
+        early._catalog._call("setup", "1", *fifo[2:])  # It dies here.
+        later = place.open(quotas=quotas, policy=FirstInFirstOut())
+        save(later, "third")
+        assert list_ids(later) == ["second", "third"]
+
     def test_a_memory_tier_serves_nothing_that_another_process_replaced(self, place: Place) -> None:
         one = MemoryTier(place.open(), 1 << 20)
         other = place.open()
