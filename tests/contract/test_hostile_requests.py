@@ -60,7 +60,7 @@ SERVICES: list[ServiceDescriptor] = [
     vector_index_pb2.DESCRIPTOR.services_by_name["VectorIndex"],
     orchestrator_pb2.DESCRIPTOR.services_by_name["Orchestrator"],
 ]
-DENOISE: list[MethodDescriptor] = denoise_pb2.DESCRIPTOR.services_by_name["Denoise"].methods
+DENOISE: list[MethodDescriptor] = list(denoise_pb2.DESCRIPTOR.services_by_name["Denoise"].methods)
 RPCS: list[MethodDescriptor] = [method for service in SERVICES for method in service.methods]
 
 
@@ -209,7 +209,7 @@ def executor() -> Iterator[dict[str, grpc.Channel]]:
     from skipstone_denoise.server import mount as mount_engine
 
     with (
-        open_rig(cogview4_pipeline(), max_steps=12, max_size=64, max_queued_requests=4) as rig,
+        open_rig(cogview4_pipeline(), max_steps=12, default_steps=10, max_size=64) as rig,
         in_process_server(mount_engine(rig.engine)) as target,
         grpc.insecure_channel(target) as channel,
     ):
