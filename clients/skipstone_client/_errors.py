@@ -36,8 +36,11 @@ _OF_THE_WAY = (Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavail
 """Errors that the way to the service may have caused, or its state. They say which service it was;
 errors about the call itself are the same words from a local and from a remote object."""
 
-_GRPC_DEADLINE_TEXT = "Deadline Exceeded"
-"""What gRPC itself says when no answer came in time."""
+_GRPC_DEADLINE_TEXTS = ("Deadline Exceeded", "Stream removed (Deadline Exceeded)")
+"""What gRPC itself says when no answer came in time, before the connection stood or after."""
+
+_GRPC_NO_METHOD_TEXT = "Method not found!"
+"""What a gRPC server in Python says of a call that it does not have."""
 
 
 def decoded(error: grpc.RpcError, peer: Peer, timeout_s: float | None) -> SkipstoneError:
@@ -49,8 +52,10 @@ def decoded(error: grpc.RpcError, peer: Peer, timeout_s: float | None) -> Skipst
         timeout_s: Timeout of the call.
     """
     result = from_rpc_error(error)
-    if result.message == _GRPC_DEADLINE_TEXT and timeout_s is not None:
+    if result.message in _GRPC_DEADLINE_TEXTS and timeout_s is not None:
         result = deadline_exceeded(timeout_s)
+    if result.message == _GRPC_NO_METHOD_TEXT:
+        result = Unimplemented(f"what listens there is no {peer.service}, or an older version")
     if isinstance(result, _OF_THE_WAY):
         return on_the_way(result, peer)
     return result

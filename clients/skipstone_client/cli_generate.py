@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -72,7 +73,12 @@ TIER_STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", Hi
 
 def generate(
     prompt: PromptArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.")] = Path("picture.png"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="File to write, over what is there; else the next free picture.png."
+        ),
+    ] = None,
     steps: StepsOption = None,
     seed: SeedOption = None,
     guidance: GuidanceOption = None,
@@ -97,6 +103,7 @@ def generate(
 
     What is not given is what the model and the orchestrator are configured with.
     """
+    out = _next_free() if out is None else out
     _check_out(out)
     params = GenerationParams(
         prompt=prompt,
@@ -131,6 +138,12 @@ def generate(
         print_json({"out": str(out), **plain(result)})
         return
     print_facts(stdout(), _picture_facts(out, result) | provenance_facts(result.provenance))
+
+
+def _next_free() -> Path:
+    """``picture.png``, or ``picture-2.png`` and so on: nobody asked to lose an earlier one."""
+    names = itertools.chain(["picture.png"], (f"picture-{n}.png" for n in itertools.count(2)))
+    return next(Path(name) for name in names if not Path(name).exists())
 
 
 def _check_out(out: Path) -> None:

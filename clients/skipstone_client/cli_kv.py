@@ -134,7 +134,11 @@ def _tell(verb: str, skipped: str, done: Transferred, as_json: bool) -> None:
         return
     text = f"{verb} {done.entries} entries, {done.snapshots} snapshots, "
     text += f"{bytes_text(done.size_bytes)}, {done.vectors} vectors"
-    stdout().print(text + (f"; {skipped}: {done.skipped}" if done.skipped else ""))
+    if done.skipped:
+        text += f"; {skipped}: {done.skipped}"
+    if done.empty_namespaces:
+        text += f"; nothing is stored in {', '.join(done.empty_namespaces)}"
+    stdout().print(text, soft_wrap=True)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from rich.text import Text
 from skipstone_client._channel import ORCHESTRATOR
 from skipstone_client.json_values import plain
 from skipstone_shared.errors import InvalidArgument, SkipstoneError, Unavailable
-from skipstone_shared.ports import default_target
+from skipstone_shared.ports import DEFAULT_PORTS, default_target
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -46,7 +46,7 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        is_absent = error.stage == ORCHESTRATOR.name and "connect" in error.message
+        is_absent = error.stage in DEFAULT_PORTS and "connect" in error.message
         fail(f"{error}; is it running? (skipstone up starts it)" if is_absent else str(error))
     except SkipstoneError as error:
         bad_input = isinstance(error, InvalidArgument)

@@ -59,6 +59,7 @@ class Transferred:
         size_bytes: Bytes of those.
         skipped: Entries that went while they were exported, or that latent_kv had already.
         vectors: Entries of vector_index written.
+        empty_namespaces: Namespaces that had nothing to export: not there, or nothing committed.
     """
 
     entries: int = 0
@@ -66,6 +67,7 @@ class Transferred:
     size_bytes: int = 0
     skipped: int = 0
     vectors: int = 0
+    empty_namespaces: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, sizes: Sequence[int]) -> None:
         """Counts an entry with snapshots of these sizes."""
@@ -97,7 +99,9 @@ def export_entries(
         raise FailedPrecondition(f"{directory} is not empty; export into a new directory")
     done, entries = Transferred(), []
     for namespace in dict.fromkeys(name or DEFAULT_NAMESPACE for name in namespaces):
+        is_empty = True
         for entry in _all_entries(client, namespace):
+            is_empty = False
             try:
                 written = _export_entry(client, index, directory, namespace, entry)
             except (LatentNotFound, FingerprintMismatch):
@@ -106,6 +110,8 @@ def export_entries(
             entries.append(written)
             done.add([snapshot.ref.size_bytes for snapshot in entry.snapshots])
             done.vectors += "index" in written
+        if is_empty:
+            done.empty_namespaces.append(namespace)
     manifest = {
         "format": FORMAT,
         "version": VERSION,

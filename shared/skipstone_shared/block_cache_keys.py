@@ -167,7 +167,7 @@ def _environment_entry(key: str, variable: str, value: Any) -> Entry:
 def _unknown(key: str, written: str, known: list[str]) -> InvalidArgument:
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(written.lower(), by_lower, n=1)
-    hint = f"; did you mean {by_lower[near[0]]}?" if near else ""
-    return InvalidArgument(
-        f"cache config: unknown key {key}{hint}", field=key, allowed=", ".join(known)
-    )
+    text = f"cache config: unknown key {key}"
+    if near:  # The whole list would bury it.
+        return InvalidArgument(f"{text}; did you mean {by_lower[near[0]]}?", field=key)
+    return InvalidArgument(text, field=key, allowed=", ".join(known))

@@ -67,7 +67,7 @@ def parse_flags(cls: type[BaseModel], argv: Sequence[str]) -> tuple[dict[str, An
         word = unknown[0].partition("=")[0]
         if not word.startswith("-"):
             raise ConfigError(f"unexpected argument {word}, all settings are flags (--help)")
-        raise ConfigError(_unknown("flag", word, flags))
+        raise ConfigError(_unknown("flag", word, flags, "--"))
     values = vars(found)
     config_path = values.pop(" config", None)
     return _parse_texts(cls, values), config_path
@@ -82,7 +82,7 @@ def read_environment(cls: type[BaseModel], environ: Mapping[str, str]) -> dict[s
     names = {env_name(cls, name): name for name in cls.model_fields}
     found = {key: value for key, value in environ.items() if key.startswith(env_prefix(cls))}
     for key in found.keys() - names.keys():
-        raise ConfigError(_unknown("environment variable", key, names))
+        raise ConfigError(_unknown("environment variable", key, names, env_prefix(cls)))
     return _parse_texts(cls, {names[key]: value for key, value in found.items()})
 
 
@@ -115,11 +115,13 @@ def _table(cls: type[BaseModel]) -> str:
     return name
 
 
-def _unknown(kind: str, name: str, valid: Iterable[str]) -> str:
-    valid = list(valid)
+def _unknown(kind: str, name: str, valid: Iterable[str], prefix: str = "") -> str:
+    # Compared without what all have in common, which would make all of them look near.
+    by_rest = {word.removeprefix(prefix): word for word in valid}
     # Never give up: the nearest name helps even when it is far away.
-    near = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
-    return f"unknown {kind} {name}, did you mean {near[0]}?" if near else f"unknown {kind} {name}"
+    near = difflib.get_close_matches(name.removeprefix(prefix), by_rest, n=1, cutoff=0.0)
+    told = f"unknown {kind} {name}"
+    return f"{told}, did you mean {by_rest[near[0]]}?" if near else told
 
 
 def _parse_texts(cls: type[BaseModel], texts: Mapping[str, Any]) -> dict[str, Any]:

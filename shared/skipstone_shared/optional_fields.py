@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from skipstone_shared.errors import InvalidArgument
@@ -43,6 +44,22 @@ def set_fields(message: Message, source: object, names: Iterable[str]) -> None:
             raise
 
 
+_RANGES = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
+
+
+def _range_of(kind: type[Message], name: str, value: object) -> str:
+    field = kind.DESCRIPTOR.fields_by_name.get(name)
+    limits = None if field is None else _RANGES.get(field.cpp_type)
+    if limits is None or not isinstance(value, int):
+        return "a value that fits in its field"
+    return f"at most {limits[1]}" if value > limits[1] else f"at least {limits[0]}"
+
+
 def _set_alone(kind: type[Message], name: str, value: object) -> None:
     try:
         kind(**{name: value})
@@ -52,7 +69,7 @@ def _set_alone(kind: type[Message], name: str, value: object) -> None:
         ) from None
     except ValueError:
         raise InvalidArgument(
-            f"{name} is {value!r}", field=name, allowed="a value that fits in its field"
+            f"{name} is {value!r}", field=name, allowed=_range_of(kind, name, value)
         ) from None
     except TypeError:
         raise InvalidArgument(

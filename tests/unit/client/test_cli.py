@@ -9,12 +9,13 @@ import math
 import subprocess
 import sys
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import pytest
 import structlog
 from google.rpc import status_pb2
 from rich.console import Console
-from tests.unit.client.fake_services import FakeOrchestrator, serving
+from tests.unit.client.fake_services import FakeLatentKV, FakeOrchestrator, serving
 from typer.testing import CliRunner
 
 from skipstone.generation.v1 import generation_pb2
@@ -140,6 +141,33 @@ def test_generate_writes_the_picture_and_says_where_it_comes_from(tmp_path):
         assert fact in result.stdout
     params = servicer.requests[0].params
     assert (params.prompt, params.num_inference_steps, params.seed) == ("a red circle", 30, 7)
+
+
+def test_a_picture_without_a_name_leaves_earlier_ones_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("picture.png").write_bytes(b"mine")
+    with orchestrator(Generate=generation) as (run, _):
+        told = [run("generate", "a").stdout for _ in range(2)]
+    assert ["picture-2.png" in told[0], "picture-3.png" in told[1]] == [True, True]
+    assert Path("picture.png").read_bytes() == b"mine"
+    assert Path("picture-2.png").read_bytes() == Path("picture-3.png").read_bytes() == PNG
+
+
+@pytest.mark.parametrize("option", ["--cache-mode", "--reuse-kind"])
+def test_a_word_that_is_no_choice_is_told_with_the_choices(option):
+    with orchestrator(Generate=generation) as (run, servicer):
+        result = run("generate", "a", option, "foo")
+    assert result.exit_code == 2
+    assert "Value error" not in result.stderr
+    assert "'foo' is none of " in result.stderr
+    assert not servicer.requests
+
+
+def test_another_service_at_the_target_is_told_as_such():
+    with serving(FakeLatentKV()) as target:
+        result = CliRunner().invoke(build_app(), ["stats", "--target", target])
+    assert result.exit_code == 1
+    assert f"orchestrator at {target}: what listens there is no orchestrator" in result.stderr
 
 
 def test_generate_sends_only_what_was_given(tmp_path):
@@ -298,6 +326,14 @@ def test_an_orchestrator_that_is_not_there_is_told_with_what_to_do():
     result = CliRunner().invoke(build_app(), ["stats", "--target", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.stderr
+    assert "skipstone up" in result.stderr
+
+
+def test_a_store_that_is_not_there_is_told_with_what_to_do(tmp_path):
+    words = ["kv", "export", str(tmp_path / "new"), "--target", "127.0.0.1:1"]
+    result = CliRunner().invoke(build_app(), words)
+    assert result.exit_code == 1
+    assert "latent_kv at 127.0.0.1:1" in result.stderr
     assert "skipstone up" in result.stderr
 
 

@@ -180,6 +180,16 @@ def test_an_export_that_was_broken_off_is_none(
     assert (done.exit_code, "no finished export" in done.stderr) == (1, True)
 
 
+def test_an_export_of_nothing_says_of_what(serve: Serve, tmp_path: Path) -> None:
+    store, target = serve()
+    fill(store)
+    names = ("--namespace", "other", "--namespace", "team-a")
+    done = ship("export", tmp_path / "out", "--target", target, *names)
+    assert done.exit_code == 0
+    assert "exported 1 entries" in done.stdout
+    assert done.stdout.rstrip().endswith("; nothing is stored in team-a")
+
+
 def test_exporting_over_something_is_refused(serve: Serve, tmp_path: Path) -> None:
     _, target = serve()
     (tmp_path / "file").write_text("mine")

@@ -234,18 +234,17 @@ def test_text_that_is_no_json_object_is_refused(text: str, says: str) -> None:
         ("SGLANG_CACHE_DIT_SECONDARY_FNN", "SGLANG_CACHE_DIT_SECONDARY_FN"),
     ],
 )
-def test_an_unknown_key_is_named_with_the_nearest_and_the_known(key: str, nearest: str) -> None:
+def test_an_unknown_key_is_named_with_the_nearest_alone(key: str, nearest: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse_block_cache({"preset": "fast", key: 1})
     assert caught.value.field == key
     assert f"did you mean {nearest}?" in str(caught.value)
-    assert caught.value.allowed is not None
-    assert nearest in caught.value.allowed.split(", ")
+    assert caught.value.allowed is None, "the nearest would drown in all that there are"
 
 
 def test_an_unknown_key_near_nothing_still_lists_what_is_known() -> None:
-    with pytest.raises(InvalidArgument, match=r"unknown key rel_l1_thresh.*Fn_compute_blocks"):
-        parse_block_cache({"rel_l1_thresh": 0.2})
+    with pytest.raises(InvalidArgument, match=r"unknown key hush.*Fn_compute_blocks"):
+        parse_block_cache({"hush": 0.2})
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,12 @@ def test_a_switch_can_be_turned_off_by_the_environment(text: str) -> None:
             {"SKIPSTONE_LATENT_KV_MAXBYTES": "1"},
             "SKIPSTONE_LATENT_KV_MAXBYTES, did you mean SKIPSTONE_LATENT_KV_MAX_BYTES?",
         ),
+        # All variables begin alike: only what comes behind may decide what is near.
+        (
+            [],
+            {"SKIPSTONE_LATENT_KV_MX_BYTS": "1"},
+            "SKIPSTONE_LATENT_KV_MX_BYTS, did you mean SKIPSTONE_LATENT_KV_MAX_BYTES?",
+        ),
         (["--port", "70000"], {}, "--port: input should be less than or equal to 65535"),
         ([], {"SKIPSTONE_LATENT_KV_PORT": "x"}, "SKIPSTONE_LATENT_KV_PORT: input should be"),
         (["--backend", "redis"], {}, "--backend: input should be 'lmdb' or 'memory', got 'redis'"),
