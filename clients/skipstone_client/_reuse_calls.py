@@ -12,6 +12,7 @@ from skipstone_client.donor_checks import READ_REASONS, DonorRefused
 from skipstone_client.engine_runs import EngineRun
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_client.session_limits import SessionLimits
 from skipstone_shared.errors import DeadlineExceeded, SkipstoneError, Unavailable
 from skipstone_shared.latents import LatentRef, SnapshotMetadata
 from skipstone_shared.orchestration import (
@@ -21,7 +22,7 @@ from skipstone_shared.orchestration import (
     HitTier,
     LookupDecision,
 )
-from skipstone_shared.stored_entries import DEFAULT_LEASE_S, Snapshot
+from skipstone_shared.stored_entries import Snapshot
 from skipstone_shared.tensor_messages import Array
 
 LOOKUP_FAILED = "LOOKUP_FAILED"
@@ -29,35 +30,6 @@ INVALID_ARGUMENT = "INVALID_ARGUMENT"
 """Reason of a miss: the run is described in a way that no service takes."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """What a session may cost an engine.
-
-    Attributes:
-        lookup_timeout_s: Seconds a lookup may take.
-        retry_pause_s: Seconds after a lookup that nobody answered in which none is made, so that a
-            dead orchestrator costs one request its time and the others nothing.
-        read_timeout_s: Seconds latent_kv gets to answer, for a donor.
-        read_bytes_per_s: Rate that is expected of it; the bytes of a donor add to the time.
-        write_timeout_s: Seconds a snapshot may take to be written, in the background.
-        save_timeout_s: Seconds a save may take, in the background.
-        queue_size: Snapshots and saves that may wait for the background; more are dropped and
-            counted. Each snapshot holds a copy of its latents.
-        close_timeout_s: Seconds that closing waits for them.
-        lease_s: Seconds until snapshots that are never saved are removed. Longer than a run.
-    """
-
-    lookup_timeout_s: float = 1.0
-    retry_pause_s: float = 2.0
-    read_timeout_s: float = 0.5
-    read_bytes_per_s: float = 200.0 * (1 << 20)
-    write_timeout_s: float = 30.0
-    save_timeout_s: float = 10.0
-    queue_size: int = 32
-    close_timeout_s: float = 10.0
-    lease_s: float = DEFAULT_LEASE_S
 
 
 class ReuseCalls:

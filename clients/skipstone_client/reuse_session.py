@@ -23,12 +23,13 @@ from types import TracebackType
 from typing import Self
 
 from skipstone_client._background_writer import BackgroundWriter
-from skipstone_client._reuse_calls import ReuseCalls, SessionLimits
+from skipstone_client._reuse_calls import ReuseCalls
 from skipstone_client._reuse_outcome import ReuseCounts, ReuseOutcome, SessionStats
 from skipstone_client.engine_runs import EngineRun
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_client.reuse_request import ReuseRequest
+from skipstone_client.session_limits import SessionLimits
 from skipstone_shared.credentials import Credentials
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import CacheMode, CacheOptions

@@ -17,9 +17,9 @@ from tests.unit.orchestrator import fakes
 from tests.unit.orchestrator.site import QUIET
 
 from skipstone_client import EngineRun, ReuseSession
-from skipstone_client._reuse_calls import SessionLimits
 from skipstone_client.aio import AsyncLatentKVClient
 from skipstone_client.reuse_request import ReuseRequest
+from skipstone_client.session_limits import SessionLimits
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.server import mount
 from skipstone_orchestrator.config import OrchestratorSettings

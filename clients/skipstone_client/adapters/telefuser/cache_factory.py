@@ -64,8 +64,8 @@ class CacheServiceFactory:
 
 
 def _session(config: CacheConfig) -> ReuseSession:
-    from skipstone_client._reuse_calls import SessionLimits
     from skipstone_client.reuse_session import ReuseSession
+    from skipstone_client.session_limits import SessionLimits
 
     limits = SessionLimits(
         lookup_timeout_s=config.skipstone_lookup_timeout_s,

@@ -1,0 +1,130 @@
+"""The programs of docs/engines.md do what the page says, with real services."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.e2e.processes import Cluster, service_environment
+
+from skipstone_client import EngineRun, ReuseSession
+from skipstone_shared.latents import (
+    DType,
+    GuidanceMode,
+    LatentFingerprint,
+    TensorSpec,
+    canonical_hash,
+)
+from skipstone_shared.orchestration import CacheOptions, HitTier, ReuseKind
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "engines.md"
+
+
+def program(name: str, cluster: Cluster, namespace: str) -> str:
+    """A program of the page, pointed at the cluster of the test."""
+    text = PAGE.read_text(encoding="utf-8")
+    (code,) = re.findall(rf"```python\n(# {re.escape(name)}\n.*?)```", text, re.DOTALL)
+    for port, service in ((50050, "orchestrator"), (50052, "latent_kv")):
+        code = code.replace(f"127.0.0.1:{port}", cluster.targets[service])
+    return re.sub(r'namespace="[^"]*"', f'namespace="{namespace}"', code)
+
+
+def output(code: str) -> list[list[str]]:
+    """The words of each line that a program prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=service_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_the_loop_of_ones_own_prints_what_the_page_says(cluster: Cluster, namespace: str) -> None:
+    lines = output(program("own_loop.py", cluster, namespace))
+    assert [line[1] for line in lines] == ["miss", "exact", "approximate"]
+    skipped = [int(line[-1]) for line in lines]
+    assert skipped[:2] == [0, 20]
+    assert 0 < skipped[2] < 20
+
+
+@pytest.mark.parametrize("prediction_type", ["flow", "epsilon"])
+def test_the_sampler_function_resumes_and_ends_where_the_full_run_ends(
+    cluster: Cluster, namespace: str, prediction_type: str
+) -> None:
+    parts: dict[str, Any] = {}
+    exec(program("sampler.py", cluster, namespace), parts)
+    steps, shape = 12, (1, 4, 8, 8)
+    first = 1.0 if prediction_type == "flow" else 14.6
+    sigmas = torch.linspace(first, 0.0, steps + 1)
+    fingerprint = LatentFingerprint(
+        model_id="toy",
+        weights_hash="1",
+        pipeline_class="comfy",
+        text_encoder_id="clip",
+        vae_id="vae",
+        latents=TensorSpec(DType.FLOAT32, shape),
+        height=64,
+        width=64,
+        scheduler_class="euler",
+        scheduler_config_hash="",
+        sigmas_hash=canonical_hash(sigmas.tolist()),
+        num_inference_steps=steps,
+        prediction_type=prediction_type,
+        guidance_mode=GuidanceMode.NONE,
+    )
+    seen: list[int] = []
+
+    def model(x: torch.Tensor, sigma: torch.Tensor, **options: Any) -> torch.Tensor:
+        return torch.tanh(x / (1.0 + sigma.reshape(-1, 1, 1, 1)) + 0.3)
+
+    def sample(session: ReuseSession, seed: int) -> torch.Tensor:
+        run = EngineRun(fingerprint, tuple(sigmas.tolist()), seed)
+        sampler = parts["reused_euler"](session, "a small red fox in the snow", run)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        result: torch.Tensor = sampler(
+            model, noise * sigmas[0], sigmas, callback=lambda told: seen.append(told["i"])
+        )
+        assert session.flush(60.0)
+        return result
+
+    targets = cluster.targets["orchestrator"], cluster.targets["latent_kv"]
+    trajectory = CacheOptions(allow_exact=False, reuse_kind=ReuseKind.TRAJECTORY, key_steps=(2, 4))
+    with ReuseSession(*targets, namespace=namespace, cache=trajectory) as session:
+        full = sample(session, 1)
+        assert seen == list(range(steps))
+        seen.clear()
+        resumed = sample(session, 1)
+        assert seen in (list(range(2, steps)), list(range(4, steps)))
+        assert torch.equal(resumed, full)
+    with ReuseSession(*targets, namespace=namespace) as session:
+        seen.clear()
+        other = sample(session, 2)
+        assert session.stats.approximate == 1
+        assert len(seen) < steps
+        assert not np.array_equal(other, full)
+
+
+@pytest.mark.long
+def test_the_script_around_a_stock_pipeline_prints_what_the_page_says(
+    cluster: Cluster, namespace: str
+) -> None:
+    lines = output(program("script.py", cluster, namespace))
+    assert [line[1] for line in lines] == [
+        HitTier.MISS.value,
+        HitTier.EXACT.value,
+        HitTier.APPROXIMATE.value,
+    ]
+    assert [int(line[-1]) for line in lines][:2] == [0, 30]
