@@ -50,6 +50,13 @@ PRINT = fakes.fingerprint(GenerationParams("any", num_inference_steps=STEPS))
 KEY = compatibility_key(PRINT)
 LATENT = {"latents": np.zeros((1, 4), np.float32)}
 
+PATIENCE_S = 600.0
+"""An answer that came too late on a busy machine would look like a difference."""
+
+PATIENT = {
+    f"{stage}_timeout_s": PATIENCE_S
+    for stage in ("embedding", "index", "latent_kv", "gate", "lookup", "plan", "call")
+}
 SHARES = {
     "look_up": 900.0,
     "save": 60.0,
@@ -81,7 +88,7 @@ class Words(fakes.BagOfWords):
 def orchestrator(index: Any, store: Any) -> Orchestrator:
     executor = fakes.Executor(fakes.MemoryStore())
     return Orchestrator(
-        OrchestratorSettings(**QUIET),
+        OrchestratorSettings(**{**QUIET, **PATIENT}),
         Backends(Words(), index, store, executor),
         SimilarityGate(),
         version="1",
@@ -209,8 +216,8 @@ async def deployment(access_file: Path | None, *tenants: str) -> AsyncIterator[d
         )
         index_target = servers.enter_context(in_process_server(mount_index(FlatIndex()), settings))
         root = credentials("root")
-        index = AsyncVectorIndexClient(index_target, credentials=root)
-        store = AsyncLatentKVClient(store_target, credentials=root)
+        index = AsyncVectorIndexClient(index_target, timeout_s=PATIENCE_S, credentials=root)
+        store = AsyncLatentKVClient(store_target, timeout_s=PATIENCE_S, credentials=root)
         front = orchestrator(index, store)
         target = await stack.enter_async_context(
             in_process_async_server(mounted(front, [index.close, store.close]), settings)
@@ -220,8 +227,12 @@ async def deployment(access_file: Path | None, *tenants: str) -> AsyncIterator[d
             me = credentials(name)
             found[name] = Tenant(
                 name,
-                await stack.enter_async_context(AsyncOrchestratorClient(target, credentials=me)),
-                await stack.enter_async_context(AsyncLatentKVClient(store_target, credentials=me)),
+                await stack.enter_async_context(
+                    AsyncOrchestratorClient(target, timeout_s=PATIENCE_S, credentials=me)
+                ),
+                await stack.enter_async_context(
+                    AsyncLatentKVClient(store_target, timeout_s=PATIENCE_S, credentials=me)
+                ),
             )
         yield found
 
