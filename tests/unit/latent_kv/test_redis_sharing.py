@@ -141,7 +141,7 @@ class TestTwoStores:
 
 class TestRealProcesses:
     def test_processes_that_work_on_the_same_entries_keep_exact_totals(self, place: Place) -> None:
-        workers = [worker(place, seed, 60) for seed in range(3)]
+        workers = [worker(place, seed, 40) for seed in range(3)]
         for process in workers:
             _, errors = process.communicate(timeout=100)
             assert process.returncode == 0, errors
