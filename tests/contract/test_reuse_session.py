@@ -375,6 +375,20 @@ def test_requests_of_a_closed_session_run_from_noise(rig: ReuseRig) -> None:
         stored(rig, request.provenance.entry_id)
 
 
+def test_a_program_that_ends_without_closing_loses_nothing(rig: ReuseRig) -> None:
+    code = f"""
+from skipstone_client import ReuseSession
+from tests.contract.reuse_rig import generate, run_of
+session = ReuseSession({rig.orchestrator_target!r}, {rig.latent_kv_target!r})
+with session.request({PROMPT!r}, run_of(1)) as request:
+    generate(request, {PROMPT!r}, run_of(1))
+"""
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
+    with rig.session() as session:
+        _, request = rig.generate(session, PROMPT, run_of(1))
+    assert request.provenance.tier is HitTier.EXACT
+
+
 def test_an_engine_of_arrays_never_imports_torch() -> None:
     code = """
 import sys
