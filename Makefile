@@ -9,7 +9,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: calibration chart images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane pictures
+.PHONY: calibration chart images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -76,6 +76,10 @@ calibration: $(STAMP) ## fit the bundled calibration anew, after a change of the
 
 bench-gate: $(STAMP) ## wrong hits, passes and cost of the gate; ARGS=--curve for the trade-off
 	@PYTHONPATH=bench:models $(PY) bench/bench_gate.py $(ARGS)
+
+bench-backends: $(STAMP) ## reads, writes and searches of every backend side by side
+	PYTHONPATH=bench $(PY) bench/backends/latent_stores.py
+	PYTHONPATH=bench $(PY) bench/backends/indexes.py
 
 bench-cacheplane: $(STAMP) ## hits, misses and saves beside limits and rivals; ARGS="--quick"
 	$(PY) bench/bench_cacheplane.py $(ARGS)
