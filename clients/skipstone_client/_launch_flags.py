@@ -59,6 +59,12 @@ class LaunchFlags:
         self._flags = flags
         self._free_ports = free_ports
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether a file or a variable holds settings that are not the caller's flags."""
+        prefixes = tuple(f"SKIPSTONE_{service}_".upper() for service in DEPENDENCIES)
+        return bool(self._config) or any(name.startswith(prefixes) for name in self._environ)
+
     def of(self, service: str, targets: Mapping[str, str]) -> list[str]:
         """The flags of a service.
 

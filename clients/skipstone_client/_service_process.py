@@ -78,9 +78,7 @@ class ServiceProcess:
         code = self.exit_code or 0
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
-        words = self._last_words or f"ended with exit code {code}"
-        # Services introduce themselves; a traceback does not.
-        return words if words.startswith("skipstone") else f"{self.service}: {words}"
+        return introduced(self.service, self._last_words or f"ended with exit code {code}")
 
     def terminate(self) -> None:
         """Asks it to end."""
@@ -118,6 +116,11 @@ class ServiceProcess:
                 self._on_change(self)
         self.exit_code = self._process.wait()
         self._on_change(self)
+
+
+def introduced(service: str, words: str) -> str:
+    """What a service said last, with its name: services introduce themselves, a traceback not."""
+    return words if words.startswith("skipstone") else f"{service}: {words}"
 
 
 def is_serving(target: str, full_name: str, timeout_s: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from skipstone_client.local_cluster import (
     LogLine,
     ServiceDied,
     ServiceReady,
+    SettingsError,
 )
 from skipstone_shared.ports import DEFAULT_PORTS
 
@@ -97,8 +99,14 @@ def up(
             on_event=view.show,
             ready_timeout_s=ready_timeout,
         )
+        if settings or cluster.is_configured:  # Defaults need no look, which takes a second or two.
+            cluster.check_settings()
+    except SettingsError as error:
+        fail(_as_typed(error, settings or []), EXIT_BAD_INPUT)
     except ClusterError as error:
         fail(str(error), EXIT_BAD_INPUT)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     _run(cluster, view)
 
 
@@ -154,6 +162,18 @@ def _service_flags(settings: list[str], log_level: str) -> dict[str, list[str]]:
         else:
             flags[service].append(f"--{flag}={value}")
     return flags
+
+
+def _as_typed(error: SettingsError, settings: list[str]) -> str:
+    """The words of a service about a flag, with the ``--set`` that stands behind it."""
+    for setting in settings:
+        name = setting.partition("=")[0]
+        service, _, field = name.partition(".")
+        flag = field.replace("_", "-")
+        words = re.split(r"[\s:,=]+", str(error))
+        if service == error.service and {f"--{flag}", f"--no-{flag}"} & set(words):
+            return f"--set {name}: {error}"
+    return str(error)
 
 
 class LogView:

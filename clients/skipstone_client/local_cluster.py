@@ -32,6 +32,7 @@ from skipstone_client._launch_flags import (
     reachable,
 )
 from skipstone_client._service_process import LogLine, ServiceProcess, is_serving
+from skipstone_client._settings_check import SettingsError, check_settings
 
 __all__ = [
     "ClusterError",
@@ -40,6 +41,7 @@ __all__ = [
     "LogLine",
     "ServiceDied",
     "ServiceReady",
+    "SettingsError",
 ]
 
 T = TypeVar("T")
@@ -145,6 +147,19 @@ class LocalCluster:
         """Whether the process of a service is there."""
         process = self._processes.get(service)
         return process is not None and process.exit_code is None
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether a file or a variable holds settings of a service."""
+        return self._launch.is_configured
+
+    def check_settings(self) -> None:
+        """Has all services read their settings, so that none starts where another one cannot.
+
+        Raises:
+            SettingsError: one of them refuses its settings.
+        """
+        check_settings(self._launch, self._environ)
 
     def start(self) -> None:
         """Starts all services and waits until they serve.

@@ -95,6 +95,31 @@ def test_up_ends_with_the_sentence_of_a_service_that_cannot_start(environ, tmp_p
     assert "latent_kv    | ready at" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "variables", "told"),
+    [
+        (
+            ["--set", "denoise.fai=x", "--set", "latent_kv.port=0"],
+            {},
+            "--set denoise.fai: skipstone-denoise: unknown flag --fai, did you mean --fail?",
+        ),
+        (
+            [],
+            {"SKIPSTONE_ORCHESTRATOR_LOG_LEVL": "info"},
+            "skipstone-orchestrator: unknown environment variable SKIPSTONE_ORCHESTRATOR_LOG_LEVL,"
+            " did you mean SKIPSTONE_ORCHESTRATOR_LOG_LEVEL?",
+        ),
+    ],
+)
+def test_up_starts_nothing_where_one_service_refuses_its_settings(
+    environ, tmp_path, words, variables, told
+):
+    with skipstone_up({**environ, **variables}, tmp_path, *words) as process:
+        out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, err) == (2, f"skipstone: {told}\n")
+    assert out == "", "not even those that would have started"
+
+
 def test_up_stops_everything_when_its_terminal_goes_away(environ, tmp_path):
     """Then a signal comes and nothing can be printed any more."""
     terminal, other_end = pty.openpty()
