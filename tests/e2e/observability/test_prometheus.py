@@ -166,6 +166,7 @@ def test_a_healthy_deployment_raises_no_alert(prometheus: Prometheus) -> None:
     wait_until(lambda: prometheus.ask("alerts")["alerts"] == [], "no alert")
 
 
+@pytest.mark.long
 def test_a_killed_service_and_its_open_breaker_become_alerts(
     prometheus: Prometheus, observed: ObservedCluster, namespace: str
 ) -> None:
