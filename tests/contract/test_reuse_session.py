@@ -378,8 +378,8 @@ def test_requests_of_a_closed_session_run_from_noise(rig: ReuseRig) -> None:
 def test_a_program_that_ends_without_closing_loses_nothing(rig: ReuseRig) -> None:
     code = f"""
 from skipstone_client import ReuseSession
-from tests.contract.reuse_rig import generate, run_of
-session = ReuseSession({rig.orchestrator_target!r}, {rig.latent_kv_target!r})
+from tests.contract.reuse_rig import PATIENT, generate, run_of
+session = ReuseSession({rig.orchestrator_target!r}, {rig.latent_kv_target!r}, limits=PATIENT)
 with session.request({PROMPT!r}, run_of(1)) as request:
     generate(request, {PROMPT!r}, run_of(1))
 """

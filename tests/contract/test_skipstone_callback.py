@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
+from PIL import Image
 from tests.contract.reuse_rig import ReuseRig, open_reuse_rig
 from tests.contract.test_reuse_session import closed_port
 from tests.unit.denoise.tiny_pipelines import (
@@ -16,11 +17,13 @@ from tests.unit.denoise.tiny_pipelines import (
     flux_pipeline,
     pixart_pipeline,
     wan_dual_pipeline,
+    wan_image_pipeline,
     wan_pipeline,
 )
 
 from skipstone_client import ReuseSession
 from skipstone_denoise.callback import SkipstoneCallback
+from skipstone_denoise.callback_arguments import NotCacheable, argument_hash
 from skipstone_denoise.pipeline_loader import prepared_pipeline
 from skipstone_shared.orchestration import CacheOptions, HitTier, ReuseKind
 
@@ -84,6 +87,12 @@ PIPELINES = [
     pytest.param(
         wan_dual_pipeline, {"num_frames": 5}, id="two transformers", marks=pytest.mark.long
     ),
+    pytest.param(
+        wan_image_pipeline,
+        {"num_frames": 5, "image": Image.new("RGB", (16, 16), "red")},
+        id="a picture to begin with",
+        marks=pytest.mark.long,
+    ),
 ]
 
 
@@ -92,22 +101,22 @@ def test_a_call_resumed_from_its_own_snapshot_is_the_plain_call_bit_for_bit(
     rig: ReuseRig, make: Make, more: dict[str, Any]
 ) -> None:
     pipeline = prepared_pipeline(make())
-    plain = picture(pipeline(PROMPT, **arguments(**more)))
+    plain = picture(pipeline(prompt=PROMPT, **arguments(**more)))
     with rig.session(namespace="own", cache=TRAJECTORY) as session:
         skipstone = SkipstoneCallback(pipeline, session, model_id=str(id(pipeline)))
-        full = picture(skipstone(PROMPT, **arguments(**more)))
+        full = picture(skipstone(prompt=PROMPT, **arguments(**more)))
         assert skipstone.flush(30.0)
         assert skipstone.provenance is not None
         assert skipstone.provenance.saved is True
         assert skipstone.provenance.failures == {}
-        resumed = picture(skipstone(PROMPT, **arguments(**more)))
+        resumed = picture(skipstone(prompt=PROMPT, **arguments(**more)))
         told = skipstone.provenance
         assert (told.tier, told.kind) == (HitTier.APPROXIMATE, ReuseKind.TRAJECTORY)
         assert told.skip_steps > 0
         skipstone_exact = SkipstoneCallback(
             pipeline, session, model_id=str(id(pipeline)), cache=CacheOptions()
         )
-        exact = picture(skipstone_exact(PROMPT, **arguments(**more)))
+        exact = picture(skipstone_exact(prompt=PROMPT, **arguments(**more)))
         assert skipstone_exact.provenance is not None
         assert skipstone_exact.provenance.tier is HitTier.EXACT
     assert plain.tobytes() == full.tobytes() == resumed.tobytes() == exact.tobytes()
@@ -221,6 +230,26 @@ def test_a_call_that_fails_saves_nothing(skipstone: SkipstoneCallback, pipeline:
         pipeline.vae.decode = decode
     assert skipstone.flush(30.0)
     assert skipstone._session.stats.saved_entries == saved
+
+
+def test_pictures_and_numbers_of_a_call_are_told_by_their_content() -> None:
+    red, blue = (Image.new("RGB", (4, 4), colour) for colour in ("red", "blue"))
+    values = [
+        red,
+        blue,
+        red.resize((2, 8)),
+        [red, blue],
+        np.ones(3, np.float32),
+        torch.ones(3),
+        1.0,
+        "1",
+        None,
+    ]
+    hashes = [argument_hash(value, "image") for value in values]
+    assert len(set(hashes)) == len(hashes) - 1  # an array and a tensor of the same numbers
+    assert argument_hash(red.copy(), "image") == hashes[0]
+    with pytest.raises(NotCacheable, match="image is a object"):
+        argument_hash(object(), "image")
 
 
 def test_without_services_a_call_is_the_plain_call(pipeline: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 from tests.e2e.processes import Cluster, service_environment
 
 from skipstone_client import EngineRun, ReuseSession
+from skipstone_client.session_limits import SessionLimits
 from skipstone_shared.latents import (
     DType,
     GuidanceMode,
@@ -35,7 +36,10 @@ def program(name: str, cluster: Cluster, namespace: str) -> str:
     (code,) = re.findall(rf"```python\n(# {re.escape(name)}\n.*?)```", text, re.DOTALL)
     for port, service in ((50050, "orchestrator"), (50052, "latent_kv")):
         code = code.replace(f"127.0.0.1:{port}", cluster.targets[service])
-    return re.sub(r'namespace="[^"]*"', f'namespace="{namespace}"', code)
+    # A busy machine must not turn a hit into a fallback.
+    patient = f'namespace="{namespace}", limits=SessionLimits(30.0, 0.0, 30.0)'
+    code = re.sub(r'namespace="[^"]*"', patient, code)
+    return f"from skipstone_client.session_limits import SessionLimits\n{code}"
 
 
 def output(code: str) -> list[list[str]]:
@@ -102,14 +106,15 @@ def test_the_sampler_function_resumes_and_ends_where_the_full_run_ends(
 
     targets = cluster.targets["orchestrator"], cluster.targets["latent_kv"]
     trajectory = CacheOptions(allow_exact=False, reuse_kind=ReuseKind.TRAJECTORY, key_steps=(2, 4))
-    with ReuseSession(*targets, namespace=namespace, cache=trajectory) as session:
+    there: dict[str, Any] = {"namespace": namespace, "limits": SessionLimits(30.0, 0.0, 30.0)}
+    with ReuseSession(*targets, cache=trajectory, **there) as session:
         full = sample(session, 1)
         assert seen == list(range(steps))
         seen.clear()
         resumed = sample(session, 1)
         assert seen in (list(range(2, steps)), list(range(4, steps)))
         assert torch.equal(resumed, full)
-    with ReuseSession(*targets, namespace=namespace) as session:
+    with ReuseSession(*targets, **there) as session:
         seen.clear()
         other = sample(session, 2)
         assert session.stats.approximate == 1
