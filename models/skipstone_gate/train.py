@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from skipstone_embedding.gate.comparison import Comparison, compare
+from skipstone_embedding.gate.comparison import compare
+from skipstone_embedding.gate.findings import Comparison
 from skipstone_embedding.gate.lexicon import Lexicon
 from skipstone_embedding.gate.prompt_gate import LEXICON_FILE, SCORER_FILE
 from skipstone_embedding.gate.readings import read_prompt

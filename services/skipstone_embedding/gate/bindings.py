@@ -7,83 +7,19 @@ from collections import Counter
 from collections.abc import Mapping
 
 from skipstone_embedding.gate import word_lists as lists
+from skipstone_embedding.gate.edges import Edge, edge_of
 from skipstone_embedding.gate.roles import Role, role_of
-from skipstone_embedding.gate.scenes import Link, Scene, Thing
+from skipstone_embedding.gate.scenes import Scene, Thing
 from skipstone_embedding.gate.tagging import Tag
 
-DIRECTED = frozenset(
-    {"left_of", "above", "in_front_of", "on", "in_", "away_from", "middle", "between"}
-)
-"""Relations that a picture must show as they are said."""
+_DESCRIBING = frozenset({"of", "in_", "on", "with_", "from_", "wearing", "holding", "full_of"})
+"""Prepositions whose target tells a thing from another one of its name."""
 
-_ALIKE = (
-    frozenset({"in_", "at"}), frozenset({"on", "at"}), frozenset({"of", "with_"}),
-    frozenset({"in_", "wearing"}), frozenset({"with_", "wearing"}), frozenset({"with_", "holding"}),
-    frozenset({"down", "along"}), frozenset({"across", "through"}),
-)  # fmt: skip
-"""Prepositions that say one thing of the same two."""
-
-_HOLDS = frozenset({"with_", "of"})
-_NAMING = frozenset({"of", "in_", "on", "at", "for_", "from_", "with_"})
-_LIES = frozenset({"in_", "on", "at"})
-"""What lies in or on a thing is what the thing is with: a plate with an apple."""
+_MEANT_BY_NOUN = frozenset({"of", "made_of", "for_", "from_", "with_"})
+_MEANT_BY_SITE = frozenset({"in_", "on", "at"})
 
 _COUNT_WORDS = frozenset(lists.COUNTS.values())
 _UNBOUND = frozenset({Role.FREE, Role.FRAMING, Role.STYLE, Role.NUMBER})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Edge:
-    """A link between two things, told so that both ways to say it are one.
-
-    Attributes:
-        name: Relation, or base form of a verb.
-        subject: Name of the thing it is said of.
-        subjects: That and what it may be said of as well.
-        target: Name of the other thing.
-        targets: That and what may be meant as well.
-        is_verb: Whether it is something done.
-    """
-
-    name: str
-    subject: str
-    subjects: frozenset[str]
-    target: str
-    targets: frozenset[str]
-    is_verb: bool
-
-    def fits(self, other: Edge) -> bool:
-        """Whether both say the same, as far as the order of words tells."""
-        if _same_name(self, other) and self._lies_as(other):
-            return True
-        pair = {self.name, other.name}
-        turns = pair == {"near"} or (pair & _HOLDS and pair & (_LIES | DIRECTED))
-        return bool(turns) and self.turned()._lies_as(other)
-
-    def contradicts(self, other: Edge) -> bool:
-        """Whether both connect the same two things, in another way."""
-        ends = {self.subject, self.target}
-        return len(ends) == 2 and ends == {other.subject, other.target} and not self.fits(other)
-
-    def turned(self) -> Edge:
-        """The same from the other side."""
-        return Edge(self.name, self.target, self.targets, self.subject, self.subjects, self.is_verb)
-
-    def _lies_as(self, other: Edge) -> bool:
-        return (self.subject in other.subjects or other.subject in self.subjects) and (
-            self.target in other.targets or other.target in self.targets
-        )
-
-
-def _same_name(left: Edge, right: Edge) -> bool:
-    if left.is_verb is not right.is_verb:
-        return False
-    pair = {left.name, right.name}
-    if len(pair) == 1:
-        return True
-    if pair == {"in_", "on"}:
-        return left.target.split()[-1] in lists.EITHER_SIDE
-    return not left.is_verb and any(pair <= group for group in _ALIKE)
 
 
 Quality = tuple[str, Role, str]
@@ -96,33 +32,57 @@ class Bindings:
 
     Attributes:
         qualities: What is said of what.
-        numbers: Per thing how many there are, once per mention.
+        numbers: Per thing how many there are, once per mention; "" where its noun leaves it open.
         edges: What connects things.
+        alive: Names of persons and animals.
+        is_ambiguous: Whether two things have one name.
     """
 
     qualities: frozenset[Quality]
     numbers: dict[str, frozenset[str]]
     edges: tuple[Edge, ...]
+    alive: frozenset[str]
+    is_ambiguous: bool
 
     def says(self, quality: Quality) -> bool:
         """Whether a quality is said, or a noun before another one in other words.
 
-        A coffee cup is a cup of coffee, a park bench a bench in a park.
+        A park bench is a bench in a park, a chocolate cake a cake of chocolate.
         """
         if quality in self.qualities:
             return True
         word, role, thing = quality
         return role is Role.THING and any(
-            edge.name in _NAMING and edge.subject == thing and edge.target == word
-            for edge in self.edges
+            edge.subject == thing and edge.target == word and _names(edge) for edge in self.edges
         )
 
-    def links(self, edge: Edge) -> bool:
-        """Whether an edge is there, or says what a noun before another one says."""
-        if any(edge.fits(own) for own in self.edges):
+    def says_more(self, edge: Edge) -> bool:
+        """Whether "with" is only how another edge is told: "a castle with a dragon above it"."""
+        return edge.name == "with_" and any(
+            not other.is_verb and (other.subject, other.target) == (edge.target, edge.subject)
+            for other in self.edges
+        )
+
+    def links(self, edge: Edge, *, strictly: bool = False) -> bool:
+        """Whether an edge is there, or says what a noun before another one says.
+
+        Args:
+            edge: An edge of the other prompt.
+            strictly: Whether only the likeliest reading of both counts.
+        """
+        if any(edge.fits(own, strictly=strictly) for own in self.edges):
             return True
-        named = (edge.target, Role.THING, edge.subject)
-        return edge.name in _NAMING and named in self.qualities
+        return _names(edge) and (edge.target, Role.THING, edge.subject) in self.qualities
+
+
+def _names(edge: Edge) -> bool:
+    """Whether a noun before another one says what an edge says.
+
+    A wine glass is no glass of wine, and a fire truck no truck on fire.
+    """
+    if edge.name in _MEANT_BY_SITE:
+        return edge.target in lists.SITES
+    return edge.name in _MEANT_BY_NOUN and edge.subject not in lists.VESSELS
 
 
 def bindings(scene: Scene, names: Mapping[str, str], tell_apart: frozenset[str]) -> Bindings:
@@ -131,9 +91,9 @@ def bindings(scene: Scene, names: Mapping[str, str], tell_apart: frozenset[str])
     Args:
         scene: The prompt.
         names: Bases -> the names they go by in the comparison.
-        tell_apart: Names of heads that stand for several things, which go by their qualities too.
+        tell_apart: Names of heads that stand for several things, which go by what describes them.
     """
-    called = {id(thing): _name(thing, names, tell_apart) for thing in scene.things}
+    called = _called(scene, names, tell_apart)
     qualities: set[Quality] = set()
     numbers: dict[str, set[str]] = {}
     for thing in scene.things:
@@ -144,17 +104,40 @@ def bindings(scene: Scene, names: Mapping[str, str], tell_apart: frozenset[str])
             if role is not None and role not in _UNBOUND:
                 qualities.add((names.get(word.base, word.base), role, name))
     edges = tuple(
-        _edge(link, called, names)
+        edge_of(link, called, names)
         for link in scene.links
         if Role.FREE not in (role_of(link.subject.head), role_of(link.target.head))
     )
-    return Bindings(frozenset(qualities), {k: frozenset(v) for k, v in numbers.items()}, edges)
+    return Bindings(
+        frozenset(qualities),
+        {name: frozenset(found) for name, found in numbers.items()},
+        edges,
+        frozenset(called[id(thing)] for thing in scene.things if thing.head.alive),
+        len(set(called.values())) < len(called),
+    )
 
 
 def repeated_heads(scene: Scene, names: Mapping[str, str]) -> frozenset[str]:
     """Names of heads that a prompt uses for more than one thing."""
     counts = Counter(names.get(thing.head.base, thing.head.base) for thing in scene.things)
     return frozenset(name for name, count in counts.items() if count > 1)
+
+
+def _called(scene: Scene, names: Mapping[str, str], tell_apart: frozenset[str]) -> dict[int, str]:
+    """The name of each thing, by its identity.
+
+    One of two men is "blue man shirt" where he is "a blue man in a shirt": what describes them
+    tells them apart, whatever it is compared with.
+    """
+    plain = {id(thing): _name(thing, names, tell_apart) for thing in scene.things}
+    marks: dict[int, list[str]] = {}
+    for link in scene.links:
+        if link.name in _DESCRIBING and link.target.head.base != "background" and not link.is_verb:
+            marks.setdefault(id(link.subject), []).append(plain[id(link.target)])
+    for thing in scene.things:
+        if names.get(thing.head.base, thing.head.base) in tell_apart and id(thing) in marks:
+            plain[id(thing)] = " ".join([plain[id(thing)], *sorted(marks[id(thing)])])
+    return plain
 
 
 def _name(thing: Thing, names: Mapping[str, str], tell_apart: frozenset[str]) -> str:
@@ -173,17 +156,7 @@ def _number(thing: Thing) -> str:
     counts = [w.base for w in thing.qualities if w.tag is Tag.COUNT and w.base != "all"]
     if counts:
         return counts[-1]
-    return "several" if thing.head.plural else "one"
-
-
-def _edge(link: Link, called: Mapping[int, str], names: Mapping[str, str]) -> Edge:
-    subject, target = called[id(link.subject)], called[id(link.target)]
-    subjects = frozenset({subject, *(called[id(thing)] for thing in link.others)})
-    # "Carried by a man" says what "a man carrying" does, which is read as a preposition.
-    is_verb = link.is_verb and link.name not in lists.HAVING
-    if is_verb:
-        name = names.get(link.name, link.name)
-    else:
-        name = lists.CONVERSE.get(link.name, lists.HAVING.get(link.name, link.name))
-    edge = Edge(name, subject, subjects, target, frozenset({target}), is_verb)
-    return edge.turned() if not link.is_verb and link.name in lists.CONVERSE else edge
+    if thing.head.plural:
+        return "several"
+    # "scissors" may be one or some.
+    return "" if thing.head.base.endswith("s") and not thing.head.base.endswith("ss") else "one"

@@ -37,7 +37,6 @@ class Likeness(enum.Enum):
     SAME = "same"
     SYNONYM = "synonym"
     KIND = "kind"
-    NEAR = "near"
     NONE = "none"
     OPPOSITE = "opposite"
 
@@ -81,7 +80,9 @@ class Lexicon:
 
     def is_kind_of(self, special: str, general: str) -> bool:
         """Whether one noun names a kind of what the other one names: a retriever is a dog."""
-        return bool(self._above(self._senses(special, NOUN)) & self._senses(general, NOUN))
+        return bool(
+            self._above(self._first_sense(special, NOUN)) & self._first_sense(general, NOUN)
+        )
 
     def _weight(self, word: str, part: str) -> int:
         """How often a base form is used as a part of speech: at least 1 unless it never is."""
@@ -108,18 +109,16 @@ class Lexicon:
                     yield base[:-1]
 
     def _likeness(self, left: str, right: str, part: str) -> Likeness:
-        """How two base forms of one part of speech go together."""
+        """How two base forms of one part of speech go together, in what they mean most often."""
         if left == right:
             return Likeness.SAME
         if (left, right) in self._opposites:
             return Likeness.OPPOSITE
-        mine, others = self._senses(left, part), self._senses(right, part)
+        mine, others = self._first_sense(left, part), self._first_sense(right, part)
         if mine & others:
             return Likeness.SYNONYM
         if part == NOUN and (mine & self._above(others) or others & self._above(mine)):
             return Likeness.KIND
-        if part == ADJECTIVE and (mine & self._next(others) or self._next(mine) & others):
-            return Likeness.NEAR
         return Likeness.NONE
 
     def _above(self, senses: set[str]) -> set[str]:
@@ -133,9 +132,10 @@ class Lexicon:
     def _next(self, senses: set[str]) -> set[str]:
         return {parent for sense in senses for parent in self._related.get(sense, ())}
 
-    def _senses(self, word: str, part: str) -> set[str]:
+    def _first_sense(self, word: str, part: str) -> set[str]:
+        """What a word means more often than anything else; empty for a word nobody knows."""
         fact = self._fact(word, part)
-        return set(fact[2].split(",")) if fact else set()
+        return {fact[2].split(",")[0]} if fact else set()
 
     def _fact(self, word: str, part: str) -> tuple[str, str, str] | None:
         """Weight, file and senses of a base form as a part of speech."""

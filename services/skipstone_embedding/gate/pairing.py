@@ -10,14 +10,19 @@ from skipstone_embedding.gate.readings import Content, Reading
 from skipstone_embedding.gate.roles import Role
 from skipstone_embedding.gate.tagging import Tag
 
+_ALIKE = {
+    Tag.NOUN: lists.ALIKE_NOUNS,
+    Tag.VERB: lists.ALIKE_VERBS,
+    Tag.ADJECTIVE: lists.ALIKE_ADJECTIVES,
+}
 _PARTS = {Tag.NOUN: NOUN, Tag.VERB: VERB, Tag.ADJECTIVE: ADJECTIVE}
 _MOST_UNLIKE = 12
-_ROUNDS = (Likeness.SYNONYM, Likeness.KIND, Likeness.NEAR)
+_ROUNDS = (Likeness.SYNONYM, Likeness.KIND)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """Two words that mean the same, or nearly."""
+    """Two words that mean the same."""
 
     left: Content
     right: Content
@@ -114,7 +119,12 @@ def _likeness(left: Content, right: Content, lexicon: Lexicon) -> Likeness:
         return Likeness.NONE
     if Role.FREE in (left.role, right.role):
         return Likeness.NONE
-    groups = lists.ALIKE.get(left.word.base), lists.ALIKE.get(right.word.base)
+    if left.in_compound or right.in_compound:
+        return Likeness.NONE  # a rock band is no stone band
+    listed = _ALIKE[left.word.tag]
+    groups = listed.get(left.word.base), listed.get(right.word.base)
+    if left.word.base in lists.MISLEADING or right.word.base in lists.MISLEADING:
+        return Likeness.NONE
     if None not in groups:
         return Likeness.SYNONYM if groups[0] == groups[1] else Likeness.NONE
     return lexicon.likeness(left.word.base, right.word.base, part)

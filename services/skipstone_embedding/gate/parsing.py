@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from skipstone_embedding.gate import word_lists as lists
+from skipstone_embedding.gate.roles import Role, role_of
 from skipstone_embedding.gate.scenes import Link, Scene, Thing
 from skipstone_embedding.gate.tagging import Tag, Word
 
@@ -25,6 +26,11 @@ _OUTSIDES = frozenset({"surface", "middle", "center"})
 _REFERRING = frozenset({"it", "them", "him", "her"})
 _GROUNDS = frozenset({"background", "foreground"})
 _SINGULAR = frozenset({"is", "was", "has", "does", "'s"})
+_DEFINITE = frozenset({"the", "this", "that", "these", "those"})
+_DESCRIBING = frozenset({"with_", "of", "in_", "wearing", "holding", "on", "from_"})
+_SILENT = frozenset({"'s"})
+_BEFORE_PLACE = frozenset({"on", "at", "in_", "to"})
+_BEFORE_BACKGROUND = frozenset({"on", "against", "with_", "in_"})
 _RELATIVE = frozenset({"that", "which", "who", "whose"})
 
 
@@ -34,7 +40,8 @@ def parse(words: Sequence[Word]) -> Scene:
     for at, word in enumerate(words):
         reader.read(word, words[at + 1] if at + 1 < len(words) else None)
     reader.end_sentence()
-    return Scene(tuple(words), tuple(reader.things), tuple(reader.links))
+    loose = tuple(word.base for word in reader.loose if word.base not in _SILENT)
+    return Scene(tuple(words), tuple(reader.things), tuple(reader.links), loose, reader.guesses)
 
 
 class _Reader:
@@ -50,10 +57,16 @@ class _Reader:
     def __init__(self) -> None:
         self.things: list[Thing] = []
         self.links: list[Link] = []
+        self.guesses = 0
+        self.loose: list[Word] = []
         self._name: list[Word] = []
+        self._opener: Word | None = None
+        self._determiner = ""
+        self._article = ""
         self._before: Word | None = None
         self._closing: Word | None = None
         self._opened = False
+        self._lead: Word | None = None
         self._start_sentence()
 
     def _start_sentence(self) -> None:
@@ -81,11 +94,22 @@ class _Reader:
         if word.tag in _IN_NAME or self._is_participle(word, following):
             if self._starts_anew(word, following):
                 self._end_name()
+            if not self._name:
+                self._opener, self._article = self._lead, self._determiner
             self._name.append(word)
         elif word.tag is not Tag.ADVERB and not self._goes_on(word, following):
             self._end_name()
             self._read_other(word)
         self._before = word if word.tag is not Tag.ADVERB else self._before
+        self._lead_on(word)
+
+    def _lead_on(self, word: Word) -> None:
+        """Keeps what the next name stands behind, and the determiner before it."""
+        if word.tag is Tag.DETERMINER:
+            self._determiner = word.text
+        elif word.tag not in (Tag.ADVERB, Tag.COUNT):
+            self._lead = word
+            self._determiner = ""
 
     def end_sentence(self) -> None:
         """What still waits belongs to what came last."""
@@ -154,15 +178,22 @@ class _Reader:
             for thing in self._last[-1:]:
                 if thing is not target:
                     self.links.append(Link(self._preposition, thing, (), target))
+                    self._fasten()
         self._preposition = ""
 
     def _read_preposition(self, word: Word) -> None:
         if self._after_filler and word.base in ("of", "with_"):
             self._after_filler = False
             return
+        self.loose.append(word)
         if not (word.base == "near" and self._verb is not None and self._verb.passive):
             self._end_verb()
         self._preposition = word.base
+
+    def _fasten(self) -> None:
+        """The last preposition has found what it connects, or says where in the picture."""
+        if self._preposition and self.loose:
+            self.loose.pop()
 
     def _read_verb(self, word: Word) -> None:
         self._end_verb()
@@ -176,7 +207,7 @@ class _Reader:
             actor = self._subjects if self._is_target else self._last
         self._relative = False
         finite = not (word.progressive or word.passive) and word.text.endswith("s")
-        if finite or self._is_of_one():
+        if finite or _is_singular(self._before):
             actor = actor[-1:]
         self._actor = actor or self._subjects
         self._verb = word
@@ -186,6 +217,7 @@ class _Reader:
         """Who does what stands right behind a noun: no dress in "a woman in a dress dancing"."""
         lifeless = self._is_target and not any(thing.head.alive for thing in self._last)
         if lifeless and any(thing.head.alive for thing in self._subjects):
+            self.guesses += 1
             return self._subjects
         return self._last
 
@@ -214,8 +246,11 @@ class _Reader:
             and nouns[0].base in _GROUNDS
             and self._preposition == "in_"
         ):
+            self._fasten()
             self._describe([_ground(nouns[0])], fronted=not self._last)
         elif places and (not nouns or nouns[-1].base in _PARTS):
+            if self._preposition in _BEFORE_PLACE:
+                self._fasten()
             self._describe(places, fronted=not self._last or self._joining)
         elif nouns and self._preposition and nouns[-1].base in _OUTSIDES and self._closes_with_of():
             self._after_filler = True  # "on the surface of mars" is on mars
@@ -224,12 +259,14 @@ class _Reader:
             self._after_filler = True
             return
         elif self._is_colour_of_last(name):
+            self._fasten()
             self._describe(name, fronted=False, nearest=True)
         elif texts and all(word.base in lists.TEXT_NOUNS for word in nouns):
             self._describe(texts, fronted=not self._last)
         elif nouns or (self._preposition and not texts):
             head = nouns[-1] if nouns else self._unnamed(name)
-            self._add(Thing(head, [word for word in name if word is not head]))
+            qualities = [word for word in name if word is not head]
+            self._add(self._told_before(head, qualities) or self._new(head, qualities))
         else:
             self._describe(name, fronted=not self._last, nearest=self._joining)
         self._after_filler = False
@@ -270,41 +307,76 @@ class _Reader:
         if fronted:
             self._waiting.extend(qualities)
             return
-        after_verb = self._before is not None and self._before.tag is Tag.AUXILIARY
-        described = self._subjects if self._is_target and after_verb else self._last
-        self._joining = False
-        if nearest or qualities[0].base in _PLACES or self._is_of_one():
+        described = self._described()
+        self._joining = self._relative = False
+        if nearest or qualities[0].base in _PLACES or _is_singular(self._opener):
             described = described[-1:]  # "a cat, a dog on the left": nothing says that both are
         for thing in described:
             thing.qualities.extend([*qualities, *self._waiting])
         self._waiting = []
         self._is_told = True
 
-    def _is_of_one(self) -> bool:
-        """Whether what comes is said of one thing: "a man and his dog, the dog is asleep"."""
-        return self._before is not None and self._before.text in _SINGULAR
+    def _described(self) -> list[Thing]:
+        """What a quality is said of that stands alone: "the cat is black", "a cat in black"."""
+        after_verb = self._opener is not None and self._opener.tag is Tag.AUXILIARY
+        if self._is_target and after_verb and not self._relative:
+            return self._subjects
+        return self._last
+
+    def _told_before(self, head: Word, qualities: list[Word]) -> Thing | None:
+        """The thing that "the dog" is where a dog was named before; None where it may be another.
+
+        What is described further ("the dog with a ball") or was "the dog" already is told apart
+        by that.
+        """
+        closing = self._closing
+        if self._article not in _DEFINITE or (closing is not None and _describes(closing)):
+            return None
+        said = {word.base for word in qualities}
+        found = [
+            thing
+            for thing in self.things
+            if thing.head.base == head.base
+            and not thing.definite
+            and said <= {word.base for word in thing.qualities}
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _new(self, head: Word, qualities: list[Word]) -> Thing:
+        thing = Thing(head, qualities, definite=self._article in _DEFINITE)
+        self.things.append(thing)
+        return thing
 
     def _add(self, thing: Thing) -> None:
         thing.qualities.extend(self._waiting)
         self._waiting = []
-        self.things.append(thing)
+        self._relative = False
         if self._verb is not None and self._actor:
             self._add_object(thing)
         elif self._preposition:
+            if self._connects(thing):
+                self._fasten()
             self._add_target(thing)
         else:
             self._add_free(thing)
         self._preposition, self._verb, self._joining = "", None, False
 
+    def _connects(self, thing: Thing) -> bool:
+        """Whether the preposition before a thing says where something is, or nothing."""
+        if thing.head.base == "background":
+            return self._preposition in _BEFORE_BACKGROUND
+        return role_of(thing.head) is not Role.FREE
+
     def _add_object(self, thing: Thing) -> None:
         assert self._verb is not None
         if self._verb.passive and self._preposition == "near":
+            self._fasten()
             # "chased by a cat": the cat does it. "by" is the only such word that waits for a verb.
             for actor in self._actor:
-                self.links.append(Link(self._verb.base, thing, (), actor, is_verb=True))
+                self.links.append(Link(self._verb.base, thing, (), actor, self._verb))
         else:
             for actor in self._actor:
-                self.links.append(Link(self._verb.base, actor, (), thing, is_verb=True))
+                self.links.append(Link(self._verb.base, actor, (), thing, self._verb))
         self._last, self._is_target = [thing], True
 
     def _add_target(self, thing: Thing) -> None:
@@ -325,7 +397,7 @@ class _Reader:
     def _links_to(self, thing: Thing, name: str) -> list[Link]:
         """What a preposition connects to its target, as far as the order of words tells."""
         nearest = self._last[-1]
-        if name in _NEAREST:
+        if name in _NEAREST or (name == "in_" and nearest.head.alive and _is_worn(thing)):
             return [Link(name, nearest, tuple(self._subjects) if self._is_target else (), thing)]
         if self._actor and self._actor[-1] is not nearest:
             return [Link(name, actor, (nearest,), thing) for actor in self._actor]
@@ -342,7 +414,8 @@ class _Reader:
 
     def _add_free(self, thing: Thing) -> None:
         """A thing that nothing connects to one before it."""
-        if self._joining and self._last and not (self._is_target or self._is_told):
+        again = thing is not self.things[-1]
+        if self._joining and self._last and not (self._is_target or self._is_told or again):
             self._last = [*self._last, thing]
             self._fronted = self._fronted or self._around
         else:
@@ -356,6 +429,20 @@ class _Reader:
 def _ground(word: Word) -> Word:
     """A place in the picture, said by "in the background"; a background of its own is none."""
     return Word(word.text, f"in_{word.base}", Tag.ADJECTIVE)
+
+
+def _is_worn(thing: Thing) -> bool:
+    """Whether who is in it wears it: a shirt, or a colour that stands for one."""
+    return thing.head.tag is Tag.ADJECTIVE or thing.head.base in lists.CLOTHES
+
+
+def _describes(word: Word) -> bool:
+    return word.base in _DESCRIBING or word.text in _RELATIVE
+
+
+def _is_singular(word: Word | None) -> bool:
+    """Whether what comes is said of one thing: "a man and his dog, the dog is asleep"."""
+    return word is not None and word.text in _SINGULAR
 
 
 def _is_noun(word: Word | None) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import xxhash
 
-from skipstone_embedding.gate.comparison import Comparison, compare
+from skipstone_embedding.gate.comparison import compare
+from skipstone_embedding.gate.findings import Comparison
 from skipstone_embedding.gate.lexicon import Lexicon
 from skipstone_embedding.gate.readings import Reading, read_prompt
 from skipstone_embedding.gate.scorer import Scorer
@@ -18,10 +19,6 @@ from skipstone_shared.embeddings import EmbeddingInput
 GATE_NAME = "skipstone-gate"
 LEXICON_FILE = "lexicon.txt.gz"
 SCORER_FILE = "scorer.json"
-
-RULES_VERSION = 1
-"""Raised with every change of the rules that changes a score: a calibration holds for one version
-only. A test notices a change without it."""
 
 MAX_CANDIDATES = 128
 
@@ -71,8 +68,13 @@ class PromptGate:
 
 
 def _digest(folder: Path) -> str:
-    """8 hexadecimal digits that change with the rules, the lexicon or the weights."""
-    hasher = xxhash.xxh3_64(str(RULES_VERSION).encode())
-    for path in (folder / LEXICON_FILE, folder / SCORER_FILE):
-        hasher.update(path.name.encode() + b"\0" + path.read_bytes())
+    """8 hexadecimal digits that change with the rules, the lexicon or the weights.
+
+    The rules are the source of this package: a score may change with any line of it, and a
+    calibration holds for one id only.
+    """
+    hasher = xxhash.xxh3_64()
+    rules = sorted(Path(__file__).parent.glob("*.py"))
+    for path in (*rules, folder / LEXICON_FILE, folder / SCORER_FILE):
+        hasher.update(path.name.encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n"))
     return hasher.hexdigest()[:8]

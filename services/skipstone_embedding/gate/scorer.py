@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from skipstone_embedding.gate.comparison import Comparison, Kind
+from skipstone_embedding.gate.findings import Comparison, Kind
 
 REFUSED = 0.0
 """Score of a pair that a rule forbids: no weighing makes it a hit."""
@@ -18,7 +18,6 @@ _MOST = 4
 COUNTED = {
     "synonym": Kind.SYNONYM,
     "special": Kind.SPECIAL,
-    "near": Kind.NEAR,
     "soft": Kind.SOFT,
     "detail": Kind.DETAIL,
     "unverified": Kind.UNVERIFIED,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from skipstone_embedding.gate import word_lists as lists
 from skipstone_embedding.gate.lexicon import ADJECTIVE, ADVERB, NOUN, VERB, Lexicon
-from skipstone_embedding.gate.words import BREAKS, QUOTE, STOPS
+from skipstone_embedding.gate.words import BREAKS, EMPHASIS, QUOTE, STOPS
 
 
 class Tag(enum.Enum):
@@ -28,6 +28,7 @@ class Tag(enum.Enum):
     BREAK = "break"
     STOP = "stop"
     TEXT = "text"
+    SYMBOL = "symbol"
     LABEL = "label"
 
 
@@ -43,6 +44,7 @@ class Word:
         passive: Whether it is a past participle or past tense.
         progressive: Whether it is a verb's -ing form.
         alive: Whether it is a noun for a person or an animal, who do things.
+        known: Whether the lexicon or a list has it: no name, and no word of another language.
     """
 
     text: str
@@ -52,9 +54,12 @@ class Word:
     passive: bool = False
     progressive: bool = False
     alive: bool = False
+    known: bool = True
 
 
 _LABEL_WORDS = {*lists.TAG_WORDS, *lists.TAG_HEADS, *lists.BOOSTERS, *lists.FRAMING}
+
+_DIVIDING = BREAKS | STOPS | EMPHASIS
 
 _FRUITS = frozenset({"orange", "peach", "olive", "lime", "mint"})
 
@@ -85,7 +90,7 @@ def _labels(words: Sequence[str]) -> Iterator[int]:
     """Places of words between commas behind the prompt that only say how to picture it all."""
     start = 0
     for at in range(len(words) + 1):
-        if at < len(words) and words[at] not in BREAKS and words[at] not in STOPS:
+        if at < len(words) and words[at] not in _DIVIDING:
             continue
         if start and at > start and all(word in _LABEL_WORDS for word in words[start:at]):
             yield from range(start, at)
@@ -106,10 +111,12 @@ class _Tagger:
             return Word(text, text, Tag.TEXT)
         if text in STOPS:
             return Word(text, text, Tag.STOP)
-        if text in BREAKS:
+        if text in BREAKS or text in EMPHASIS:
             return Word(text, text, Tag.BREAK)
         if text == "'s":
             return Word(text, text, Tag.PREPOSITION)
+        if not any(character.isalnum() for character in text):
+            return Word(text, text, Tag.SYMBOL)
         if text == "that" and self.tagged and self.tagged[-1].tag is Tag.NOUN:
             return Word(text, text, Tag.PRONOUN)
         if text in lists.HAVING and self.tagged and self.tagged[-1].tag is not Tag.DETERMINER:
@@ -117,7 +124,7 @@ class _Tagger:
             if having is not None:
                 return having
         if text == "plus" and self.tagged and self.tagged[-1].tag in _BEFORE_NOUN:
-            return Word(text, lists.ALIKE[text], Tag.NOUN)
+            return Word(text, text, Tag.NOUN)
         if text in lists.RESULTS:
             return Word(text, lists.RESULTS[text], Tag.VERB, passive=True)
         for words, tag in _CLOSED:
@@ -180,7 +187,7 @@ class _Tagger:
         }
         if not any(weights.values()):
             is_adverb = bool(self._lexicon.weight(text, ADVERB))
-            return Word(text, text, Tag.ADVERB if is_adverb else Tag.NOUN)
+            return Word(text, text, Tag.ADVERB if is_adverb else Tag.NOUN, known=is_adverb)
         tag = self._choose(text, at, weights, verb)
         if tag is Tag.VERB:
             if verb in lists.TEXT_VERBS and self._next(at).startswith(QUOTE):
@@ -188,8 +195,7 @@ class _Tagger:
             return self._verb(text, verb)
         if tag is Tag.NOUN:
             alive = self._lexicon.file_number(noun) in _ALIVE
-            base = lists.ALIKE.get(noun, noun)
-            return Word(text, base, tag, plural=noun != text, alive=alive)
+            return Word(text, noun, tag, plural=noun != text, alive=alive)
         return Word(text, adjective, tag)
 
     def _verb(self, text: str, verb: str) -> Word:

@@ -85,7 +85,19 @@ TEXT_NOUNS: Final = _words(
 )
 """What stands before a text in quotes and says no more than that it can be read there."""
 
-NEGATIONS: Final = _words("no not without never none nobody nothing neither nor lacking minus")
+NEGATIONS: Final = _words("no not without never none nobody nothing neither nor lacking minus zero")
+
+LOGIC: Final = _words(
+    "or but except then than if unless until either whether instead otherwise "
+    "hardly barely scarcely almost nearly partly partially rarely seldom formerly only even "
+    "afterwards afterward later finally previously before after once "
+    "could would might must should will may cannot"
+)
+"""Words that change what a sentence says of its things: alternatives, exceptions, order in time,
+what is nearly or not yet. They must be the same in both prompts."""
+
+FEMALE: Final = _words("she her hers herself")
+MALE: Final = _words("he him his himself")
 
 DETERMINERS: Final = _words(
     "a an the this that these those its his her their my your our another any such what which whose"
@@ -101,14 +113,24 @@ AUXILIARIES: Final = _words(
     "might must should 's 're"
 )
 
-CONJUNCTIONS: Final = _words("and or & plus as while but when where whereas then so than")
+CONJUNCTIONS: Final = _words(
+    "and or plus as while but when where whereas then so than except if unless until either whether"
+)
 
 ADVERBS: Final = _words(
     "very really quite rather also just still too up down away out off over "
     "around together forward backward back along through across upwards downwards outside inside "
-    "nearby apart forth once only even slightly slowly quickly gently softly far"
+    "nearby apart forth once only even slightly slowly quickly gently softly far indoors outdoors "
+    "underwater underground overhead sideways aloft ashore offshore clockwise counterclockwise "
+    "uphill downhill upstairs downstairs north south east west"
 )
 """Adverbs that are prepositions before a noun are told apart there."""
+
+EMPTY_ADVERBS: Final = _words(
+    "very really quite rather also just still too slightly slowly quickly gently softly far nearby "
+    "forth so as here there now often always usually well together along neatly"
+)
+"""Adverbs that show nothing of their own, as do those in "-ly" that are no word of logic."""
 
 FILLER_VERBS: Final = _words(
     "show depict display feature see view portray capture illustrate present contain include "
@@ -135,18 +157,24 @@ MEDIA: Final = _groups(
 )
 """What a picture is made in. Photographs are the default and count as nothing said."""
 
-BOOSTERS: Final = _words(
+MOODS: Final = _words(
+    "realistic realistically photorealistic photorealism hyperrealistic hyperrealism realism "
+    "vivid vibrant cinematic dramatic aesthetic atmospheric moody serene serenely tranquil "
+    "peaceful peacefully calm cozy dreamy whimsical delicate majestic majestically elegant "
+    "graceful gracefully epic dynamic classic"
+)
+"""How a picture looks and feels. One prompt may say it alone; two that say different things of it
+ask for different pictures."""
+
+BOOSTERS: Final = MOODS | _words(
     "detailed detail details highly ultra hyper super extremely insanely intricate resolution "
     "hd uhd hdr 4k 8k 16k 2k hires quality high hq masterpiece best professional professionally "
     "award-winning trending artstation cgsociety deviantart behance 500px unsplash flickr "
-    "sharp focus crisp realistic realistically photorealistic photorealism hyperrealistic "
-    "hyperrealism realism stunning beautiful beautifully gorgeous amazing awesome breathtaking "
-    "exquisite elegant lovely impressive perfect epic nice pretty wonderful magnificent "
-    "spectacular striking captivating fantastic vivid vibrant cinematic dramatic lighting casual "
-    "aesthetic atmospheric atmosphere mood moody serene serenely tranquil peaceful peacefully calm "
-    "cozy charming picturesque scenic idyllic majestic majestically dreamy whimsical delicate "
-    "graceful gracefully style styled bokeh depth-of-field raytracing dynamic ordinary typical "
-    "classic everyday standard normal actual visible clearly prominently"
+    "sharp focus crisp stunning beautiful beautifully gorgeous amazing awesome breathtaking "
+    "exquisite lovely impressive perfect fantastic nice pretty wonderful magnificent "
+    "spectacular striking captivating lighting casual atmosphere mood charming picturesque scenic "
+    "idyllic style styled bokeh depth-of-field raytracing ordinary typical "
+    "everyday standard normal actual visible clearly prominently"
 )
 """Words about how well or in what mood something is pictured; they may come and go."""
 
@@ -162,7 +190,7 @@ DIRECTIONS: Final = _words(
 """Adverbs that a picture shows."""
 
 TAG_HEADS: Final = _words(
-    "shot lighting light angle view tone tones mood atmosphere look feel palette colors colours "
+    "shot lighting light angle view tone tones mood atmosphere look feel palette color colors "
     "focus lens photo photograph picture image photography "
     "quality resolution aesthetic composition exposure contrast vibe"
 )
@@ -170,7 +198,7 @@ TAG_WORDS: Final = _words(
     "casual professional documentary minimalist minimalistic modern urban rural lively vintage "
     "retro nostalgic classical classic wildlife nature intense daylight daytime natural indoor "
     "outdoor indoors outdoors bright dim warm cold soft hard low high key golden hour cinematic "
-    "realistic romantic serene energetic playful mysterious dark moody colorful colourful abstract "
+    "realistic romantic serene energetic playful mysterious dark moody colorful abstract "
     "surreal fantasy futuristic elegant simple clean rustic cozy film grain shallow contemporary "
     "traditional dreamy whimsical tense joyful "
     "cheerful relaxed formal editorial commercial artistic"
@@ -184,6 +212,7 @@ FRAMING: Final = _groups(
     wide="wide-shot wide-angle panorama panoramic long-shot full-body",
     aerial="aerial overhead bird's-eye top-down drone",
     low="low-angle",
+    high="high-angle",
     front="front-view",
     side="side-view profile",
     rear="rear-view back-view",
@@ -207,6 +236,7 @@ PHRASES: Final[dict[str, str]] = {
     "medium shot": "medium-shot",
     "full body": "full-body",
     "low angle": "low-angle",
+    "high angle": "high-angle",
     "top down": "top-down",
     "bird 's eye": "bird's-eye",
     "birds eye": "bird's-eye",
@@ -247,7 +277,7 @@ PHRASES: Final[dict[str, str]] = {
     "on right of": "right_of",
     "right of": "right_of",
     "in front of": "in_front_of",
-    "on top of": "on",
+    "on top of": "on_top",
     "on the top of": "on_top",
     "on the bottom of": "below",
     "at the back of": "behind",
@@ -267,11 +297,13 @@ PHRASES: Final[dict[str, str]] = {
     "together with": "and",
     "accompanied by": "and",
     "as well as": "and",
-    "made of": "of",
-    "made out of": "of",
-    "made from": "of",
-    "filled with": "of",
-    "full of": "of",
+    "made of": "made_of",
+    "made out of": "made_of",
+    "made from": "made_of",
+    "filled with": "full_of",
+    "full of": "full_of",
+    "upside down": "upside-down",
+    "no longer": "not",
     "out of": "from",
     "away from": "away_from",
     "far from": "away_from",
@@ -290,19 +322,24 @@ PHRASES: Final[dict[str, str]] = {
 """Several words that work as one; the longest that fits is taken."""
 
 PREPOSITIONS: Final = _groups(
-    on="on upon atop onto on_top",
-    in_="in inside within into",
+    on="on upon onto",
+    on_top="on_top atop",
+    in_="in within into",
+    inside="inside",
     at="at",
     above="above over",
     below="below under beneath underneath",
     left_of="left_of",
     right_of="right_of",
-    in_front_of="in_front_of before",
+    in_front_of="in_front_of",
+    before="before",
     after="after",
     behind="behind",
     near="near beside alongside by",
     with_="with",
     of="of",
+    made_of="made_of",
+    full_of="full_of",
     from_="from",
     to="to towards toward",
     for_="for",
@@ -338,19 +375,85 @@ RESULTS: Final = {"asleep": "sleep", "seated": "sit", "perched": "sit", "awake":
 
 STATES: Final = _words(
     "empty bare blank open closed shut dead alive broken intact burning melted rotten fresh naked "
-    "nude half whole full lit unlit dirty clean messy tidy wet dry frozen crescent upside"
+    "nude half whole full lit unlit dirty clean messy tidy wet dry frozen crescent upside "
+    "upside-down barefoot topless skeletal undead ghostly invisible transparent translucent "
+    "robotic mechanical inverted mirrored distorted blurry blurred winged legged eyed armed "
+    "headed horned tailed fingered bearded bald blind pregnant female male human bloody ruined crashed "
+    "destroyed damaged collapsed flooded submerged floating flying underwater underground snowy "
+    "rainy foggy misty stormy sunny cloudy windy icy artificial fake plastic toy miniature "
+    "striped spotted mutant demonic angelic cyborg giant alone indoor outdoor"
 )
-"""Qualities that make another picture of a thing, so that they never come or go."""
+"""Qualities that make another picture of a thing, so that they never come or go. So do those in
+"-less" but for `PRAISE`."""
+
+PRAISE: Final = _words(
+    "seamless flawless timeless endless boundless priceless effortless countless limitless"
+)
+
+MATERIALS: Final = _words(
+    "wooden wood metal metallic glass plastic stone leather paper ceramic marble brick bronze "
+    "velvet wicker concrete porcelain rubber crystal bamboo iron steel copper clay wax ice lego "
+    "woolen knitted felt chocolate"
+)
+"""A wooden table is a table, a wooden cat no cat: of what lives they never come or go."""
+
+SHADES: Final = _words("dark light pale deep bright neon pastel")
+"""What a colour behind it is a shade of."""
+
+CLOTHES: Final = _words(
+    "dress shirt suit hat coat jacket uniform robe gown costume armor armour scarf skirt pants "
+    "trousers jeans shorts sweater hoodie boot shoe glasses sunglasses mask helmet cape cloak "
+    "kimono tuxedo apron crown glove sock sandal vest raincoat swimsuit bikini pajamas outfit "
+    "clothes clothing attire blouse tie cap turban veil hood bonnet spacesuit overalls sari"
+)
+"""What is worn: who is in it, with it or wearing it looks alike; who holds it does not."""
+
+HOLDERS: Final = _words(
+    "plate bowl table tray basket vase shelf desk jar pot street road field meadow room kitchen "
+    "garden park beach sky counter pond aquarium cage branch lawn courtyard bathroom bedroom "
+    "windowsill flower jungle forest desert hill cliff pizza cake"
+)
+"""Things that are with what lies on them or in them: a plate with an apple."""
+
+VESSELS: Final = _words("cup glass bottle mug bowl jar can pot bucket barrel box bag basket carton")
+"""A wine glass is not full of wine."""
+
+SITES: Final = _words(
+    "park kitchen cafe restaurant city street beach garden garage market village farm forest "
+    "desert office school library museum church station harbor stadium bedroom bathroom desk "
+    "table wall ceiling floor mountain country town theater barn field"
+)
+"""Where a thing named by them is: a park bench, a table lamp, a wall clock."""
+
+SETTINGS: Final = _words(
+    "night day dawn dusk sunset sunrise noon midnight morning evening afternoon twilight winter "
+    "summer spring autumn fall storm rain snow fog sunlight moonlight park kitchen street beach "
+    "garden market village farm forest desert office library museum station harbor stadium "
+    "bedroom field meadow jungle city town mountain river lake sea ocean sky space countryside "
+    "restaurant cafe classroom country valley"
+)
+"""When or where all of a picture is: who in it is said to be there makes no difference."""
+
+PLACES_AT: Final = _words(
+    "park beach kitchen restaurant cafe market station museum library school party concert zoo "
+    "farm garden office airport hotel bar club bakery festival stadium gym night dawn dusk sunset "
+    "sunrise noon midnight home party classroom"
+)
+"""Where "at" and "in" are one."""
 
 EITHER_SIDE: Final = _words(
-    "grass street road boat beach lawn ship train bus plane airplane island farm field meadow tree "
-    "sand snow water lake sea ocean river stage "
-    "corner bench couch sofa chair armchair shore forest "
-    "mountain hill sky lap arm wall"
+    "grass street road beach lawn farm field meadow sand snow shore couch sofa armchair chair "
+    "stage sky lap arm island bed driveway boat ship bus train plane airplane"
 )
 """Things that one is "on" or "in" without being elsewhere."""
 
-ALIKE: Final = _groups(
+MISLEADING: Final = _words(
+    "turtle john hood rex fencing pupil arena pedestal trend rock do wing wave dot space name "
+    "mobile"
+)
+"""Words whose first meaning in the lexicon is not that of prompts: they have no synonyms."""
+
+ALIKE_VERBS: Final = _groups(
     make="make build construct create prepare cook",
     walk="walk stroll wander",
     run="run sprint dash race jog gallop",
@@ -361,17 +464,17 @@ ALIKE: Final = _groups(
     look="look watch gaze stare",
     talk="talk speak chat converse",
     cry="cry weep sob",
-    circle="circle disc disk",
-    square="square box",
-    triangle="triangle pyramid",
-    cross="cross plus",
-    ring="ring hoop",
     shout="shout scream yell",
     laugh="laugh giggle chuckle",
     smile="smile grin beam",
     fly="fly soar glide hover",
     sit="sit perch",
     cycle="cycle bike",
+)
+"""Verbs that name one picture where the lexicon has them apart. Words of two rows name two, though
+the lexicon may have them together: to cry is not to shout. So in the next two lists."""
+
+ALIKE_ADJECTIVES: Final = _groups(
     crowded="crowded busy bustling",
     scared="scared afraid frightened terrified",
     angry="angry mad furious",
@@ -382,6 +485,9 @@ ALIKE: Final = _groups(
     round="round circular",
     spooky="spooky eerie scary creepy",
     deserted="deserted abandoned",
+)
+
+ALIKE_NOUNS: Final = _groups(
     child="child kid youngster",
     baby="baby infant",
     woman="woman lady",
@@ -392,7 +498,7 @@ ALIKE: Final = _groups(
     cup="cup mug",
     airplane="airplane plane aeroplane",
     refrigerator="refrigerator fridge",
-    forest="forest wood woodland",
+    forest="forest woodland woods",
     beach="beach shore seashore",
     sea="sea ocean",
     street="street road",
@@ -405,16 +511,25 @@ ALIKE: Final = _groups(
     motorcycle="motorcycle motorbike",
     truck="truck lorry",
     television="television tv",
-    phone="phone telephone cellphone smartphone mobile",
+    phone="phone telephone cellphone smartphone",
     flower="flower blossom bloom",
     meadow="meadow field pasture",
     doctor="doctor physician",
     policeman="policeman cop",
     sofa="sofa couch settee",
+    ring="ring",
+    hoop="hoop",
 )
-"""Words that name one picture where the lexicon has them apart. Words of two rows name two, though
-the lexicon may have them together: to cry is not to shout. The shapes are those of flat
-drawings."""
+
+FLAT_SHAPES: Final = _groups(
+    circle="circle disc disk",
+    square="square box",
+    triangle="triangle pyramid",
+    cross="cross plus",
+    ring="ring hoop",
+)
+"""The shapes of flat drawings, the bundled model's own captions. A box is a square there only: see
+`readings`."""
 
 CONVERSE: Final = {
     "right_of": "left_of",

@@ -6,26 +6,21 @@ Sources and licences of the files are in bench/data/README.md; none of them trai
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import xxhash
 
-from skipstone_embedding.gate.prompt_gate import RULES_VERSION, PromptGate
+from skipstone_embedding.gate.prompt_gate import PromptGate
 
 ROOT = Path(__file__).parents[4]
 DATA = ROOT / "bench" / "data"
 HAND = ROOT / "models" / "skipstone_gate"
 
-MEASURED = {"gpt_longer": 0.547, "wan_aug": 0.685, "hunyuan_aug": 0.793}
-"""Share of VBench's rewrites that pass (make bench-gate)."""
+MEASURED = {"gpt_longer": 225, "wan_aug": 276, "hunyuan_aug": 377}
+"""How many of VBench's 473 rewrites pass (make bench-gate)."""
 
-MARGIN = 0.1
-"""A quarter of the rows is looked at, whose share may differ from that of all."""
-
-SCORES_OF_VERSION = {1: "5344e447cc82b280"}
-"""Hash of the scores of all pairs written by hand, per version of the rules."""
+UNSEEN_REWORDINGS, ALL_REWORDINGS = 16, 81
+"""How many of the 24 and 104 rewordings written by hand pass."""
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -38,22 +33,20 @@ def hand_written() -> list[dict[str, str]]:
     return [row for path in files for row in rows(path)]
 
 
-def share(passed: Iterable[bool]) -> float:
-    told = list(passed)
-    return sum(told) / len(told)
-
-
 def test_none_of_genevals_swaps_is_a_hit(gate: PromptGate) -> None:
     pairs = rows(DATA / "swapped_pairs.csv")
     assert len(pairs) == 100
     assert [row for row in pairs if gate.score(row["prompt"], row["swapped"]) > 0.0] == []
 
 
-@pytest.mark.parametrize("column", MEASURED)
-def test_as_many_of_vbenchs_rewrites_pass_as_were_measured(gate: PromptGate, column: str) -> None:
-    pairs = rows(DATA / "paraphrases.csv")[::4]
-    passed = share(gate.score(row["base"], row[column]) > 0.5 for row in pairs)
-    assert passed == pytest.approx(MEASURED[column], abs=MARGIN)
+@pytest.mark.parametrize(("column", "passing"), MEASURED.items())
+def test_as_many_of_vbenchs_rewrites_pass_as_were_measured(
+    gate: PromptGate, column: str, passing: int
+) -> None:
+    """The gate computes: another count is another gate, and docs/gate.md is to be told."""
+    pairs = rows(DATA / "paraphrases.csv")
+    assert len(pairs) == 473
+    assert sum(gate.score(row["base"], row[column]) > 0.5 for row in pairs) == passing
 
 
 def test_no_edit_written_by_hand_is_a_hit(gate: PromptGate) -> None:
@@ -62,13 +55,9 @@ def test_no_edit_written_by_hand_is_a_hit(gate: PromptGate) -> None:
     assert [row for row in edits if gate.score(row["a"], row["b"]) > 0.0] == []
 
 
-def test_most_rewordings_written_by_hand_pass(gate: PromptGate) -> None:
-    rewordings = [row for row in hand_written() if row["same"] == "1"]
-    assert share(gate.score(row["a"], row["b"]) > 0.5 for row in rewordings) > 0.75
-
-
-def test_scores_change_with_the_version_of_the_rules_only(gate: PromptGate) -> None:
-    """A calibration holds for one version: raise RULES_VERSION where this fails, and calibrate."""
-    scores = [f"{gate.score(row['a'], row['b']):.3f}" for row in hand_written()]
-    found = xxhash.xxh3_64_hexdigest(" ".join(scores).encode())
-    assert SCORES_OF_VERSION[RULES_VERSION] == found
+def test_as_many_rewordings_written_by_hand_pass_as_were_measured(gate: PromptGate) -> None:
+    passing = [
+        sum(gate.score(row["a"], row["b"]) > 0.5 for row in pairs if row["same"] == "1")
+        for pairs in (rows(DATA / "unseen_pairs.csv"), hand_written())
+    ]
+    assert passing == [UNSEEN_REWORDINGS, ALL_REWORDINGS]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone_embedding.gate.comparison import Kind
+from skipstone_embedding.gate import prompt_gate
+from skipstone_embedding.gate.findings import Kind
 from skipstone_embedding.gate.prompt_gate import PromptGate
 from skipstone_embedding.model_files import find_bundled_gate
 from skipstone_shared.embeddings import EmbeddingInput
@@ -50,13 +54,27 @@ REWORDED = [
     ("a red car next to a blue bus", "a blue bus beside a red car"),
     ("two dogs in a park", "a pair of dogs in the park"),
     ("a plate with an apple", "an apple on a plate"),
-    ("a steaming cup of coffee", "a steaming coffee cup"),
+    ("a cat and a black dog", "a cat and a dog, the dog is black"),
+    ("a red car and a bus", "a bus and a car, and the car is red"),
+    ("a man with a beard and a man with a hat", "a man with a hat and a man with a beard"),
+    ("a man in a bus", "a man on a bus"),
+    ("a man on a horse at night", "at night, a man on a horse"),
+    ("strawberries in a bowl", "a bowl of strawberries"),
+    ("a park bench", "a bench in a park"),
+    ("a cat 🐱 on a bench", "a cat 🐱 on the bench"),
+    ('a sign that says "STOP"', 'a photo of a sign that says "STOP"'),
+    ("ein roter Ball", "Ein roter Ball."),
+    ("a castle, dark, moody", "a castle, moody, dark"),
+    ("two cats and three dogs", "3 dogs and 2 cats"),
+    ("a person playing the flute",
+     "A young woman plays the flute on a small stage in front of dark red curtains, with warm "
+     "light on her face and a music stand beside her"),
     ("a woman in a red dress", "a woman wearing a red dress"),
     ("a castle with a dragon above it", "a dragon above a castle"),
     ("a cat", "a cat, highly detailed, 4k, trending on artstation"),
     ("a fox without a tail", "a fox with no tail"),
     ("a sleeping dog", "a dog that is asleep"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("left", "right"), CHANGED)
@@ -184,3 +202,22 @@ def test_candidates_are_scored_one_by_one(gate: PromptGate) -> None:
     query = EmbeddingInput(text="a red car")
     candidates = [EmbeddingInput(text=text) for text in ("a blue car", "a red automobile")]
     assert gate.rerank(query, candidates) == [0.0, gate.score("a red car", "a red automobile")]
+
+
+def test_a_box_is_a_square_in_captions_of_the_bundled_model_only(gate: PromptGate) -> None:
+    caption = "a small red {} on the left and a large blue circle on the right, gray background"
+    assert gate.score(caption.format("square"), caption.format("box")) > 0.5
+    assert gate.score("a small red square on a table", "a small red box on a table") == 0.0
+
+
+def test_the_id_changes_with_any_line_of_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A calibration holds for one gate: one of other rules has another id."""
+    rules = shutil.copytree(Path(prompt_gate.__file__).parent, tmp_path / "gate")
+    monkeypatch.setattr(prompt_gate, "__file__", str(rules / "prompt_gate.py"))
+    same = PromptGate(find_bundled_gate()).reranker_id
+    with (rules / "word_lists.py").open("a") as file:
+        file.write("LOGIC = frozenset()\n")
+    assert same == _gate().reranker_id
+    assert PromptGate(find_bundled_gate()).reranker_id != same
