@@ -5,7 +5,8 @@ process, one query at a time, ten hits with the payload of a real entry; the eng
 CPU is that of this process, the service and the engine's processes together. Vectors have 384
 dimensions and are clustered as prompts are. PostgreSQL keeps its default settings but for fsync,
 which no search needs. Milvus Lite and Qdrant's local mode show that the path works, and say nothing
-of the speed of a Milvus or a Qdrant.
+of the speed of a Milvus or a Qdrant. A Milvus is measured where `SKIPSTONE_TEST_MILVUS_URL` names
+one; its own CPU does not count then.
 
 Needs the repository on PYTHONPATH beside bench: it starts the servers of tests/servers. Prints one
 JSON line per figure, engine and size; the recall is a mean, with the worst hundredth as p99:
@@ -18,9 +19,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -84,9 +87,17 @@ def _qdrant_local(directory: Path) -> Iterator[Started]:
     yield ["--engine", "qdrant", "--url", "file://"], None, None  # in memory
 
 
+@contextmanager
+def _milvus(directory: Path) -> Iterator[Started]:
+    url = os.environ["SKIPSTONE_TEST_MILVUS_URL"]
+    prefix = f"bench_{uuid.uuid4().hex[:8]}"
+    yield ["--engine", "milvus", "--url", url, "--collection", prefix], None, None
+
+
 BACKENDS = {
     "hnswlib": _hnswlib,
     "pgvector": _pgvector,
+    "milvus": _milvus,
     "milvus-lite": _milvus_lite,
     "qdrant-local": _qdrant_local,
 }
@@ -141,6 +152,8 @@ def main() -> None:
     parser.add_argument("--entries", nargs="+", type=int, default=[1_000, 10_000])
     parser.add_argument("--queries", type=int, default=200)
     arguments = parser.parse_args()
+    if "SKIPSTONE_TEST_MILVUS_URL" not in os.environ:
+        arguments.backends = [name for name in arguments.backends if name != "milvus"]
     for name, server in (("pgvector", postgres), ("milvus-lite", milvus_lite)):
         if name in arguments.backends and not server.is_installed():
             print(server.INSTALL, file=sys.stderr)
