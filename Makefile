@@ -12,7 +12,7 @@ PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c const
 .PHONY: calibration chart images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## create .venv with everything, exact versions from constraints.txt
 
@@ -52,11 +52,11 @@ test-e2e: $(STAMP) ## all end-to-end tests, the long ones too
 test-faults: $(STAMP) ## kill, damage, fill and stall the stores, 200 rounds each (about half an hour)
 	$(PY) -m pytest -q tests/e2e/faults tests/e2e/test_damaged_stores.py
 
-FILE ?= tests/golden/block_cache_traces.json
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
-	@$(PY) -m tests.golden.check_traces "$(FILE)"
+	@$(PY) -m tests.golden.check_traces $(if $(FILE),"$(FILE)")
 
 score-pairs: $(STAMP) ## what is decided on pairs of prompts; FILE=pairs.csv with the columns a and b
+	@test -n "$(FILE)" || { echo 'score-pairs: give FILE=pairs.csv, with the columns a and b' >&2; exit 2; }
 	@PYTHONPATH=bench $(PY) bench/score_pairs.py "$(FILE)"
 
 up: $(STAMP) ## start all services here; Ctrl-C stops them
@@ -65,7 +65,8 @@ up: $(STAMP) ## start all services here; Ctrl-C stops them
 demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
 	PYTHONPATH=deploy:models $(PY) -m demo
 
-bench: $(STAMP) ## run every benchmark; each prints one JSON line
+bench: $(STAMP) ## run every benchmark: several hours and 20 GB of disk
+	@echo 'bench: this takes several hours and 20 GB of disk; bench-trace ARGS=--quick is one in minutes' >&2
 	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; PYTHONPATH=models $(PY) "$$file"; done
 
 bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls,errors,pictures"
@@ -84,7 +85,7 @@ bench-backends: $(STAMP) ## reads, writes and searches of every backend side by 
 bench-cacheplane: $(STAMP) ## hits, misses and saves beside limits and rivals; ARGS="--quick"
 	$(PY) bench/bench_cacheplane.py $(ARGS)
 
-bench-trace: $(STAMP) ## what reuse saves on a trace, half an hour; ARGS=--quick two minutes
+bench-trace: $(STAMP) ## what reuse saves on a trace, half an hour; ARGS=--quick some minutes
 	PYTHONPATH=models $(PY) bench/bench_trace.py $(ARGS)
 
 bench-quality: $(STAMP) ## quality by steps, seed diversity; ARGS=--draw writes docs/benchmarks.md

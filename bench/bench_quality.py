@@ -20,11 +20,18 @@ from quality.figures import QualityFigure, publish
 from quality.methods import MOST_STEPS
 from quality.page import write_page
 from quality.pictures import PictureStore, Studio
-from quality.session import QUALITY_FIGURES, Session, parse_options, tell
+from quality.session import (
+    QUALITY_FIGURES,
+    Session,
+    end_in_order_on_sigterm,
+    parse_options,
+    tell,
+)
 
 
 def main() -> None:
     """Runs the benchmark, or draws what was measured."""
+    end_in_order_on_sigterm()
     options = parse_options(__doc__)
     if options.draw:
         write_page(options.out)

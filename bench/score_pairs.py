@@ -37,7 +37,8 @@ def read_pairs(path: Path, columns: tuple[str, str] = COLUMNS) -> list[tuple[str
                 raise BadPairs(f"{path}: no column {' and '.join(missing)}; columns are: {found}")
             rows = [tuple((row[name] or "") for name in columns) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadPairs(f"{path}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadPairs(f"{path} cannot be read: {reason}") from error
     for number, row in enumerate(rows, 1):
         for name, text in zip(columns, row, strict=True):
             if not text.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ def parse_options(description: str | None) -> argparse.Namespace:
     parser.add_argument("--knee", type=int, choices=GRID, help="knee, instead of the measured one")
     parser.add_argument("--keep-decisions", action="store_true", help="those of the run before")
     parser.add_argument("--out", type=Path, default=FOLDER, help="pictures, decisions, figures")
-    parser.add_argument("--quick", action="store_true", help="two minutes, only to see it work")
+    parser.add_argument("--quick", action="store_true", help="some minutes, only to see it work")
     parser.add_argument("--draw", action="store_true", help="only write the page and its plots")
     options = parser.parse_args()
     if options.quick:
@@ -43,6 +44,11 @@ def parse_options(description: str | None) -> argparse.Namespace:
         options.out = options.out / "quick"
     options.out.mkdir(parents=True, exist_ok=True)
     return options
+
+
+def end_in_order_on_sigterm() -> None:
+    """Lets the services that decide end with a run that is ended; they would outlive it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
 
 
 class Session:

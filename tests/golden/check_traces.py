@@ -10,7 +10,7 @@ A float32 model may decide otherwise where a recorded or measured difference is 
 threshold. Such a run is "ok" if all before agrees, and its line says so under `note`: what follows
 is another trajectory, so nothing after that decision is compared.
 
-Exit status: 0 if no run differs, else 1.
+Exit status: 0 if no run differs, else 1; 2 if the file cannot be read.
 """
 
 from __future__ import annotations
@@ -102,7 +102,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the lines; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_FILE)
-    traces = json.loads(parser.parse_args(arguments).file.read_text())
+    file: Path = parser.parse_args(arguments).file
+    try:
+        traces = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        sys.stderr.write(f"check-traces: {file} cannot be read: {reason}\n")
+        return 2
     # As recorded: with more threads, sums are made in another order.
     torch.set_num_threads(1)
     status = 0

@@ -179,3 +179,16 @@ def test_what_is_not_supported_says_why_and_does_not_count_as_a_difference(
     line = json.loads(capsys.readouterr().out)
     assert line["verdict"] == "unsupported"
     assert "downsample_factor" in line["first_difference"]["reason"]
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_file_that_cannot_be_read_is_one_line_and_no_traceback(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "traces.json"
+    if text is not None:
+        path.write_text(text)
+    assert main([str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"check-traces: {path} cannot be read: ")
+    assert told.count("\n") == 1
