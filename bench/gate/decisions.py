@@ -22,6 +22,7 @@ from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.loading import load_encoder, load_reranker
 from skipstone_embedding.reranker import Reranker
 from skipstone_orchestrator.cache_options import resolve_options
+from skipstone_orchestrator.compatibility import PROMPT_HASH_LABEL
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.decision import GATE_UNAVAILABLE, Query
 from skipstone_orchestrator.gate import Gate, RerankGate, SimilarityGate
@@ -128,7 +129,9 @@ class PairJudge:
                 self._vectors[text] = result
 
     def _decide(self, stored: str, wanted: str, similarity: float) -> PairDecision:
-        hit = SearchHit(IndexEntry("stored", stored), similarity)
+        # The hash is what a saved entry has: case and white space make no other prompt.
+        labels = {PROMPT_HASH_LABEL: self._query.prompts.hash(stored)}
+        hit = SearchHit(IndexEntry("stored", stored, labels=labels), similarity)
         try:
             scores = asyncio.run(self._gate.score("", wanted, [hit]))
         except SkipstoneError:
@@ -145,7 +148,7 @@ class PairJudge:
             similarity=similarity,
             score=score,
             steps={self._query.schedule.num_inference_steps},
-            same_prompt=stored == wanted,
+            same_prompt=self._query.prompts.is_of(hit.entry, wanted),
         )
         verdict = judge(policy, self._query.schedule, donor, self._query.use.limits)
         return PairDecision(verdict.skip_steps, similarity, score, verdict.reason)

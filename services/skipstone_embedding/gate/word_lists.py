@@ -378,9 +378,9 @@ STATES: Final = _words(
     "nude half whole full lit unlit dirty clean messy tidy wet dry frozen crescent upside "
     "upside-down barefoot topless skeletal undead ghostly invisible transparent translucent "
     "robotic mechanical inverted mirrored distorted blurry blurred winged legged eyed armed "
-    "headed horned tailed fingered bearded bald blind pregnant female male human bloody ruined crashed "
-    "destroyed damaged collapsed flooded submerged floating flying underwater underground snowy "
-    "rainy foggy misty stormy sunny cloudy windy icy artificial fake plastic toy miniature "
+    "headed horned tailed fingered bearded bald blind pregnant female male human bloody ruined "
+    "crashed destroyed damaged collapsed flooded submerged floating flying underwater underground "
+    "snowy rainy foggy misty stormy sunny cloudy windy icy artificial fake plastic toy miniature "
     "striped spotted mutant demonic angelic cyborg giant alone indoor outdoor"
 )
 """Qualities that make another picture of a thing, so that they never come or go. So do those in
