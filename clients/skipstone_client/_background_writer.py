@@ -46,7 +46,9 @@ class BackgroundWriter:
             return True
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until all jobs are done; whether they are."""
+        """Waits until all jobs are done; whether they are. Called by a job it does not wait."""
+        if threading.current_thread() is self._thread:
+            return False
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs and not self._busy, timeout_s)
 

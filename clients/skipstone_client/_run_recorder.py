@@ -95,8 +95,11 @@ class RunRecorder:
                 return
             arrays = {LATENTS_PART: copied_array(latents), **solver.parts}
             metadata = self._metadata(entry, step_index, arrays, solver.state_json)
-        except (SkipstoneError, ValueError, IndexError) as error:
-            self._outcome.fail(step_index, f"INVALID_ARGUMENT: {error}")
+        except SkipstoneError as error:
+            self._outcome.fail(step_index, f"{error.reason}: {error}")
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+            self._outcome.fail(step_index, f"NOT_COPIED: {type(error).__name__}: {error}")
             return
         if not self._writer.submit(functools.partial(self._write, metadata, arrays)):
             self._outcome.drop(step_index)

@@ -43,6 +43,7 @@ from skipstone_shared.stored_entries import StoredEntry
 PROMPT = "a red circle on a blue background"
 NEAR = "a red circle on a green background"
 KEY_STEPS = (1, 3, 5)
+ODD_STEPS = (1, 3, 5, 7)
 TRAJECTORY = CacheOptions(allow_exact=False, reuse_kind=ReuseKind.TRAJECTORY, key_steps=KEY_STEPS)
 NUMPY_DTYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64)
 
@@ -289,12 +290,14 @@ def test_an_exception_or_a_run_without_end_saves_nothing(rig: ReuseRig) -> None:
 
 
 def test_latents_that_must_not_be_reused_are_not_stored(rig: ReuseRig) -> None:
-    with rig.session(cache=TRAJECTORY) as session:
+    cache = dataclasses.replace(TRAJECTORY, key_steps=ODD_STEPS)
+    with rig.session(cache=cache) as session:
         with session.request(PROMPT, run_of(1)) as request:
             latents, _ = request.resume(noise_of(1))
             request.snapshot(1, np.full_like(latents, np.nan))
             request.snapshot(3, latents.astype(np.float16))
             request.snapshot(5, latents.astype(np.int32))
+            request.snapshot(7, "no latents at all")
             request.finish(latents)
         session.flush()
     told = request.provenance
@@ -302,9 +305,10 @@ def test_latents_that_must_not_be_reused_are_not_stored(rig: ReuseRig) -> None:
         1: "NOT_FINITE",
         3: "SPEC_MISMATCH",
         5: "INVALID_ARGUMENT",
+        7: "NOT_COPIED",
     }
     assert [s.metadata.step_index for s in stored(rig, told.entry_id).snapshots] == [STEPS]
-    assert session.stats.failed_snapshots == 3
+    assert session.stats.failed_snapshots == 4
 
 
 def test_each_mode_does_what_it_says_and_no_more(rig: ReuseRig) -> None:

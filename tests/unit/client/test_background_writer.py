@@ -72,6 +72,21 @@ def test_closing_does_not_wait_for_a_job_that_hangs_and_tells_what_never_ran(gat
     assert not writer.submit(gate)
 
 
+def test_a_job_that_closes_does_not_wait_for_itself() -> None:
+    """As when the last reference to a session is lost in its own background."""
+    writer = BackgroundWriter(10, "test")
+    lost: list[int] = []
+    done = threading.Event()
+
+    def end() -> None:
+        lost.append(writer.close(3600.0))
+        done.set()
+
+    writer.submit(end)
+    assert done.wait(30.0)
+    assert lost == [0]
+
+
 def test_there_is_no_thread_before_the_first_job() -> None:
     before = threading.active_count()
     writer = BackgroundWriter(10, "test")
