@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
@@ -351,9 +352,10 @@ class Executor(Service):
                 field="params.num_inference_steps",
                 allowed="1 to 1000",
             )
-        params = dataclasses.replace(
-            params, num_inference_steps=steps, guidance_scale=params.guidance_scale or 3.0
-        )
+        guidance = params.guidance_scale or 3.0
+        if not math.isfinite(guidance):  # as the real one does
+            raise InvalidArgument("guidance is not finite", field="params.guidance_scale")
+        params = dataclasses.replace(params, num_inference_steps=steps, guidance_scale=guidance)
         about = fingerprint(params, self.model_id)
         return GenerationPlan(
             params=dataclasses.replace(params, seed=None),
