@@ -86,7 +86,7 @@ def _drift_facts(report: DriftReport | None) -> dict[str, str | Text]:
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(report.audits.items()))
     rows: dict[str, str | Text] = {
         "drift audits": f"{outcomes or 'none yet'}, {report.queued_audits} waiting, "
-        f"{report.audit_steps} steps; accepted is {report.max_drift:g}",
+        f"{report.audit_steps} steps; most drift of latents {report.max_drift:g}",
     }
     if report.quarantined_donors:
         rows["quarantined"] = Text(f"{report.quarantined_donors} donors", style="yellow")

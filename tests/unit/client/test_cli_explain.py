@@ -187,7 +187,7 @@ def test_stats_tell_of_shared_runs_block_caching_and_drift() -> None:
     for line in (
         "joined 2 of the exact ones shared an equal request's run",
         "block cache 30 steps computed, 10 reused; 60 of 80 block calls run, 25 % saved",
-        "drift audits 1 dropped, 9 measured, 2 waiting, 90 steps; accepted is 0.5",
+        "drift audits 1 dropped, 9 measured, 2 waiting, 90 steps; most drift of latents 0.5",
         "quarantined 3 donors",
         "renoise 0.50 closed, 8 audits, drift 0.700, at most 0.750 (95 %)",
         "renoise 0.90 open, 1 audits",
