@@ -111,13 +111,13 @@ def _fields_schema(cls: type[ServiceSettings], definitions: str) -> dict[str, An
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            name: _without_titles(told)
+            name: _rules(told)
             for name, told in found["properties"].items()
             if not _is_secret(told)
         },
     }
     if "$defs" in found:
-        schema["$defs"] = _without_titles(found["$defs"])
+        schema["$defs"] = _rules(found["$defs"])
     return schema
 
 
@@ -126,16 +126,19 @@ def _is_secret(told: dict[str, Any]) -> bool:
     return any(option.get("writeOnly") for option in options)
 
 
-def _without_titles(told: Any) -> Any:
-    """Titles only repeat the names, and defaults would go stale in a release that is kept."""
+def _rules(told: Any) -> Any:
+    """What is allowed, without titles and texts: `--help` has those, and they change often.
+
+    Nor defaults, which would go stale in a release that is kept.
+    """
     if isinstance(told, dict):
         return {
-            key: _without_titles(value)
+            key: _rules(value)
             for key, value in told.items()
-            if key not in ("title", "default") or isinstance(value, dict)
+            if key not in ("title", "description", "default") or isinstance(value, dict)
         }
     if isinstance(told, list):
-        return [_without_titles(value) for value in told]
+        return [_rules(value) for value in told]
     return told
 
 

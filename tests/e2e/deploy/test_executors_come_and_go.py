@@ -65,6 +65,11 @@ class Callers:
             if picture != self._pictures[seed]:
                 self.failures.append(f"another picture for seed {seed}")
 
+    def noticed_a_loss(self) -> bool:
+        """Whether a run was lost with its executor and made by another one."""
+        assert self.failures == []
+        return self.fallbacks["RUN_LOST"] > 0
+
     def stop(self) -> None:
         """Waits for the calls under way."""
         self._stopped.set()
@@ -124,7 +129,7 @@ def test_executors_come_and_go_without_a_failed_call(
                 killed = release.pods["denoise"][0]
                 wait_until(lambda: stats(killed).running_count > 0, "the one to be killed runs")
                 release.kill(killed)
-                wait_until(lambda: callers.fallbacks["RUN_LOST"] > 0, "its run was made again")
+                wait_until(callers.noticed_a_loss, "its run was made again")
 
                 for old in list(release.pods["denoise"]):  # a roll-out: maxSurge 1
                     wait_used(*release.scale_up("denoise"))
