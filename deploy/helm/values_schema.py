@@ -111,9 +111,7 @@ def _fields_schema(cls: type[ServiceSettings], definitions: str) -> dict[str, An
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            name: _rules(told)
-            for name, told in found["properties"].items()
-            if not _is_secret(told)
+            name: _rules(told) for name, told in found["properties"].items() if not _is_secret(told)
         },
     }
     if "$defs" in found:
