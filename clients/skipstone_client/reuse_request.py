@@ -86,6 +86,11 @@ class ReuseRequest:
             self._save()
 
     @property
+    def num_inference_steps(self) -> int:
+        """Steps of the run."""
+        return self._run.num_inference_steps
+
+    @property
     def start_step(self) -> int:
         """Step the run starts at; 0 from noise and before ``resume``."""
         return 0 if self._donor is None else self._donor.start_step

@@ -97,6 +97,7 @@ def test_a_field_that_something_else_decides_on_is_named_with_what_does() -> Non
         ("key_steps", [0]),
         ("max_skip_step", -1),
         ("rerank_top_k", 0),
+        ("rerank_top_k", 101),
         ("skipstone_lookup_timeout_s", "soon"),
         ("enable_latent_cache", "yes"),
     ],
@@ -279,7 +280,8 @@ def test_a_run_of_another_length_than_the_key_says_is_not_saved(tmp_path: Path) 
 
 
 def test_without_a_cache_nothing_is_connected_and_every_request_is_a_miss(tmp_path: Path) -> None:
-    file = write_pipeline_file(tmp_path, enable_latent_cache=True)
+    file = tmp_path / "pipeline.py"
+    file.write_text("CACHE_CONFIG = {'enable_latent_cache': True}\n", encoding="utf-8")
     service, adapter = CacheServiceFactory.create_cache_service(
         ppl_file=str(file), enable_latent_cache=False, cache_mode=None
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from skipstone_client.adapters.telefuser.cache_config import CacheConfig
 from skipstone_client.adapters.telefuser.queries import CacheQuery, LatentOutputs, LookupTicket
 from skipstone_client.adapters.telefuser.run_key import RunKeys
+from skipstone_client.engine_runs import EngineRun
 from skipstone_client.reuse_session import ReuseSession
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.orchestration import CacheOptions, ReuseKind
@@ -19,27 +21,29 @@ _log = logging.getLogger(__name__)
 class TeleFuserAdapter:
     """Translates. All requests of the host share it."""
 
-    def __init__(self, config: CacheConfig, keys: RunKeys, session: ReuseSession | None) -> None:
-        """Creates the adapter.
+    def __init__(
+        self, config: CacheConfig, keys: RunKeys | None = None, session: ReuseSession | None = None
+    ) -> None:
+        """Creates the adapter; without keys and a session every request is a miss.
 
         Args:
             config: The configuration in force.
             keys: Describes runs.
-            session: Where latents are; None without a cache.
+            session: Where latents are.
         """
         self._keys = keys
         self._session = session
-        steps = keys.num_inference_steps
-        inside = tuple(step for step in config.key_steps if step < steps)
-        # The host hands over no latents at all when it is told to save none.
-        self._key_steps = inside or (max(1, steps // 2),)
+        self._key_steps = config.key_steps
+        if keys is not None:
+            inside = tuple(step for step in config.key_steps if step < keys.num_inference_steps)
+            # The host hands over no latents at all when it is told to save none.
+            self._key_steps = inside or (max(1, keys.num_inference_steps // 2),)
         self._options = CacheOptions(
             mode=config.cache_mode,
             # The host begins at a step below the last or at none: a finished latent is no use.
             allow_exact=False,
             reuse_kind=ReuseKind.TRAJECTORY,
             max_skip_steps=config.max_skip_step,
-            key_steps=tuple(step for step in self._key_steps if step < steps),
             top_k=config.rerank_top_k,
         )
 
@@ -65,10 +69,11 @@ class TeleFuserAdapter:
             empty on a miss.
         """
         query = result.query if isinstance(result, LookupTicket) else None
-        if self._session is None or query is None:
+        if self._session is None or self._keys is None or query is None:
             return self._miss()
         try:
-            return self._resume(self._session, query, _fields(engine_ctx))
+            run = self._keys.run(_fields(engine_ctx), query.seed)
+            return self._resume(self._session, query, run)
         except InvalidArgument as error:
             _log.warning("task %s runs without the cache: %s", query.task_id, error)
         except Exception:  # noqa: BLE001 - whatever it is, the host must be able to go on
@@ -88,18 +93,17 @@ class TeleFuserAdapter:
                 latents[number] = tensor
         return LatentOutputs(latents, _whole_number(latent_payload.get("final_step")))
 
-    def _resume(
-        self, session: ReuseSession, query: CacheQuery, fields: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        run = self._keys.run(fields, query.seed)
-        request = session.request(query.prompt, run, self._options)
+    def _resume(self, session: ReuseSession, query: CacheQuery, run: EngineRun) -> dict[str, Any]:
+        steps = run.num_inference_steps
+        wanted = tuple(step for step in self._key_steps if step < steps)
+        options = dataclasses.replace(self._options, key_steps=wanted)
+        request = session.request(query.prompt, run, options)
         donor = request.donor()
         query.reuse = request
         if donor is None:
             return self._miss()
         from skipstone_client.torch_arrays import cpu_tensor
 
-        steps = self._keys.num_inference_steps
         return {
             "hit": True,
             "skip_step": donor.start_step,

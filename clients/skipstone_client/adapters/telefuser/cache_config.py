@@ -15,6 +15,9 @@ from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.orchestration import CacheMode
 
 _HOST_MODES = (CacheMode.READ_WRITE, CacheMode.READ_ONLY, CacheMode.WRITE_ONLY)
+_MAX_CANDIDATES = 100
+"""Most that the orchestrator takes."""
+
 _EMBEDDING = "the embedding service's own settings"
 _INDEX = "the vector_index service's own settings"
 _STORE = "the latent_kv service's own settings"
@@ -233,6 +236,12 @@ def _count(name: str, value: Any, allowed: str = "a whole number of 1 and up") -
     return value
 
 
+def _candidates(name: str, value: Any) -> int:
+    if _count(name, value) > _MAX_CANDIDATES:
+        raise _refused(name, value, f"1 to {_MAX_CANDIDATES}")
+    return int(value)
+
+
 def _skip(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise _refused(name, value, "a whole number of 0 and up")
@@ -257,7 +266,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "cache_mode": _mode,
         "key_steps": _steps,
         "max_skip_step": _skip,
-        "rerank_top_k": _count,
+        "rerank_top_k": _candidates,
         "save_queue_size": _count,
         "flush_on_shutdown": _flag,
         "skipstone_orchestrator_target": _text,

@@ -42,25 +42,21 @@ class CacheServiceFactory:
         config, warnings = read_cache_config(
             file.cache_config, enable_latent_cache, cache_mode, os.environ
         )
+        # Not before it is known what is wanted: these load gRPC.
+        from skipstone_client.adapters.telefuser.adapter import TeleFuserAdapter
+        from skipstone_client.adapters.telefuser.cache_service import TeleFuserCacheService
+
+        if not config.enable_latent_cache:
+            return TeleFuserCacheService(None), TeleFuserAdapter(config)
         if file.ppl_config is None:
             raise InvalidArgument(
                 f"{ppl_file} has no PPL_CONFIG, which says what its latents depend on",
                 field="PPL_CONFIG",
             )
-        keys = RunKeys(file.ppl_config)
-        # Not before it is known that there is a cache: it loads gRPC.
-        from skipstone_client.adapters.telefuser.adapter import TeleFuserAdapter
-        from skipstone_client.adapters.telefuser.cache_service import TeleFuserCacheService
-
-        session = None
-        if config.enable_latent_cache:
-            for warning in warnings:
-                _log.warning("%s", warning)
-            session = _session(config)
-        return (
-            TeleFuserCacheService(session, keys.num_inference_steps),
-            TeleFuserAdapter(config, keys, session),
-        )
+        for warning in warnings:
+            _log.warning("%s", warning)
+        keys, session = RunKeys(file.ppl_config), _session(config)
+        return TeleFuserCacheService(session), TeleFuserAdapter(config, keys, session)
 
 
 def _session(config: CacheConfig) -> ReuseSession:

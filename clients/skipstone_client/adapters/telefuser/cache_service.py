@@ -14,15 +14,13 @@ _log = logging.getLogger(__name__)
 class TeleFuserCacheService:
     """Looks up and saves. All requests of the host share it."""
 
-    def __init__(self, session: ReuseSession | None, num_inference_steps: int) -> None:
+    def __init__(self, session: ReuseSession | None) -> None:
         """Creates the service.
 
         Args:
             session: Where latents are; None without a cache.
-            num_inference_steps: Steps of a run.
         """
         self._session = session
-        self._num_inference_steps = num_inference_steps
 
     async def lookup(self, query: Any) -> LookupTicket:
         """Keeps the query for ``apply_resume``, the first place that knows the request's size.
@@ -42,7 +40,7 @@ class TeleFuserCacheService:
             last = outputs.final_step
             # Some pipelines count the last step, others the steps. Anything else ran another
             # schedule than the key says.
-            steps = self._num_inference_steps
+            steps = request.num_inference_steps
             if last is not None and last not in (steps - 1, steps):
                 _log.warning("task %s ran %d steps, not %d: not saved", query.task_id, last, steps)
                 request.abandon()
