@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +37,7 @@ from cacheplane.rivals import FaissIndex, rivals
 from cacheplane.services import running
 from cacheplane.tables import draw
 from search.vectors import Matrix, clustered_split
+from server_process import end_in_order_on_sigterm
 
 PARTS = ("reads", "saves", "searches", "starts")
 
@@ -51,8 +50,7 @@ def main() -> None:
         draw([json.loads(line) for text in texts for line in text.splitlines()])
         return
     torch.set_num_threads(1)
-    # Else the servers would outlive a run that is ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
+    end_in_order_on_sigterm()
     with ExitStack() as stack:
         root = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for count in arguments.entries:

@@ -22,12 +22,14 @@ from capacity.store_cost import measure_sizes, measure_store
 from capacity.tables import capacity_parts
 from page_parts import replace_part
 from replay.drawing import PAGE
+from server_process import end_in_order_on_sigterm
 
 PARTS = ("store", "sizes", "index")
 
 
 def main() -> None:
     """Measures what the arguments say."""
+    end_in_order_on_sigterm()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--entries", type=int, nargs=2, default=[10_000, 100_000])
     parser.add_argument("--starts", type=int, default=3)

@@ -20,13 +20,8 @@ from quality.figures import QualityFigure, publish
 from quality.methods import MOST_STEPS
 from quality.page import write_page
 from quality.pictures import PictureStore, Studio
-from quality.session import (
-    QUALITY_FIGURES,
-    Session,
-    end_in_order_on_sigterm,
-    parse_options,
-    tell,
-)
+from quality.session import QUALITY_FIGURES, Session, parse_options, tell
+from server_process import end_in_order_on_sigterm
 
 
 def main() -> None:

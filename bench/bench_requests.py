@@ -25,6 +25,7 @@ import psutil
 import torch
 from diffusers import DiffusionPipeline
 
+from server_process import end_in_order_on_sigterm
 from skipstone_bundled.captions import captions
 from skipstone_bundled.scenes import random_scene
 from skipstone_client import OrchestratorClient
@@ -128,6 +129,7 @@ def report(samples: dict[str, Samples]) -> None:
 
 def main() -> None:
     """Runs the benchmark."""
+    end_in_order_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12, help="prompts; the first is a warm-up")
     parser.add_argument("--steps", type=int, default=30, help="denoising steps")

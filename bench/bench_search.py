@@ -38,6 +38,7 @@ import numpy as np
 from search.echo import EchoProcess
 from search.service import IndexProcess, answer_bytes, rows_of
 from search.vectors import Ids, Matrix, clustered_split, nearest_exactly, prompt_split
+from server_process import end_in_order_on_sigterm
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
 
@@ -214,6 +215,7 @@ def measure_service(args: argparse.Namespace, vectors: Matrix, queries: Matrix) 
 
 def main() -> None:
     """Measures what the arguments say."""
+    end_in_order_on_sigterm()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     numbers: dict[str, Any] = {"type": int, "nargs": "+"}
     parser.add_argument("--entries", default=[1_000, 10_000], **numbers)

@@ -25,14 +25,9 @@ from quality.hits import Hits, methods_of_hits, resumed_indices
 from quality.methods import MOST_STEPS, NEW_SEEDS, Method, Reuse, compared, run_of
 from quality.pictures import PictureStore, Run, Studio
 from quality.sample import sampled
-from quality.session import (
-    TRACE_FIGURES,
-    Session,
-    end_in_order_on_sigterm,
-    parse_options,
-    tell,
-)
+from quality.session import TRACE_FIGURES, Session, parse_options, tell
 from quality.trace import CaptionRequest, with_new_seeds
+from server_process import end_in_order_on_sigterm
 
 DECIDERS: Final = {
     Reuse.LATENT: (),

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from blockcache import curve
 from blockcache.figures import Figure as Measured
 from page_parts import replace_part
+from server_process import end_in_order_on_sigterm
 from skipstone_client import OrchestratorClient
 from skipstone_client.local_cluster import LocalCluster
 from skipstone_denoise.blockcache.known_adapters import KNOWN_ADAPTERS
@@ -54,6 +55,7 @@ COMPUTED, REUSED, PALE = "#2f6db8", "#e2a33b", "#dddddd"
 
 def main() -> None:
     """Makes the parts asked for; all of them take minutes."""
+    end_in_order_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma-separated")
     parser.add_argument("--prompts", type=int, default=20, help="prompts behind the preset table")

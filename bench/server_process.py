@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -58,6 +59,11 @@ class ServerProcess:
             raise SystemExit(f"a server did not start: {text[-2000:]}")
         lines = text.splitlines(keepends=True)
         return next((x for x in lines if '"serving"' in x and x.endswith("\n")), "")
+
+
+def end_in_order_on_sigterm() -> None:
+    """Lets a benchmark that is ended end its servers too; else they would outlive it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
 
 
 def python(*arguments: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,11 +43,6 @@ def parse_options(description: str | None) -> argparse.Namespace:
         options.out = options.out / "quick"
     options.out.mkdir(parents=True, exist_ok=True)
     return options
-
-
-def end_in_order_on_sigterm() -> None:
-    """Lets the services that decide end with a run that is ended; they would outlive it."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
 
 
 class Session:
