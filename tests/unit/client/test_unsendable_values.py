@@ -59,9 +59,7 @@ def test_the_error_names_the_field(field: str, call: Callable[[], object]) -> No
 
 
 def test_a_number_that_is_too_large_is_told_how_large_it_may_be() -> None:
-    with pytest.raises(
-        InvalidArgument, match=r"seed is .*at most 9223372036854775807"
-    ):
+    with pytest.raises(InvalidArgument, match=r"seed is .*at most 9223372036854775807"):
         index().upsert_entries("n", "k", entry(seed=2**70))
     with pytest.raises(InvalidArgument, match=r"top_k is -\d+ \(allowed: at least -2147483648"):
         index().search_entries("n", "k", [VECTOR], -(2**40))
