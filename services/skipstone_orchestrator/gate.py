@@ -81,7 +81,7 @@ class RerankGate:
 
     async def score(self, namespace: str, prompt: str, hits: Sequence[SearchHit]) -> RerankScores:
         """The reranker's scores; see `Gate`."""
-        same = {i for i, hit in enumerate(hits) if self._prompts.is_of(hit.entry, prompt)}
+        same = {i for i, hit in enumerate(hits) if self._is_same(hit, prompt)}
         asked = [i for i, hit in enumerate(hits) if hit.entry.prompt and i not in same]
         scores = [1.0 if i in same else 0.0 for i in range(len(hits))]
         if asked or not self._reranker_id:
@@ -94,3 +94,12 @@ class RerankGate:
             if isinstance(found, RerankScores):
                 self._reranker_id = found.reranker_id
         return RerankScores(scores, self._reranker_id)
+
+    def _is_same(self, hit: SearchHit, prompt: str) -> bool:
+        """Whether a candidate's prompt is the same word by word, which needs no question.
+
+        A sign that says STOP is not one that says stop, so case is the reranker's business. Of a
+        prompt that is not kept only the hash can tell, which passes over case.
+        """
+        kept = hit.entry.prompt
+        return kept.split() == prompt.split() if kept else self._prompts.is_of(hit.entry, prompt)

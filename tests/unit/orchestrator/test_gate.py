@@ -54,8 +54,17 @@ async def test_every_candidate_gets_its_own_score_in_order() -> None:
 @in_loop
 async def test_the_same_prompt_needs_no_question() -> None:
     reranker = Lengths()
-    scores = await RerankGate(reranker).score("", PROMPT, [hit(PROMPT.upper()), hit("four")])
+    spaced = PROMPT.replace(" ", "  ")
+    scores = await RerankGate(reranker).score("", PROMPT, [hit(spaced), hit("four")])
     assert (scores, reranker.asked) == ([1.0, 0.04], [["four"]])
+
+
+@in_loop
+async def test_another_case_is_a_question_for_the_reranker() -> None:
+    """What a sign says is drawn letter by letter."""
+    reranker = Lengths()
+    scores = await RerankGate(reranker).score("", 'a "STOP" sign', [hit('a "stop" sign')])
+    assert (scores, reranker.asked) == ([0.13], [['a "stop" sign']])
 
 
 @in_loop
