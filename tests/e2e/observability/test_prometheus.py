@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -109,9 +110,15 @@ def _prometheus(
         all_up = f"count(up == 1) == {len(SERVICES)}"
         wait_until(lambda: bool(server.query(all_up)), "every service is scraped")
         wait_saved(observed, namespace, generate(observed.client, namespace))
-        generate(observed.client, namespace, REWORDED, seed=2)
+        seeds = itertools.count(2)
         grown = 'sum(increase(skipstone_steps_total{kind="skipped"}[1m])) > 0'
-        wait_until(lambda: bool(server.query(grown)), "the hit is scraped")
+
+        def is_growing() -> bool:
+            # A counter that was not there before grows only with the second hit.
+            generate(observed.client, namespace, REWORDED, seed=next(seeds))
+            return bool(server.query(grown))
+
+        wait_until(is_growing, "hits are scraped")
         yield server
     finally:
         process.terminate()
