@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from skipstone_orchestrator.backends import EntryIndex, LatentEntries
 from skipstone_orchestrator.compatibility import PROMPT_HASH_LABEL
 from skipstone_orchestrator.deadlines import Guards
+from skipstone_orchestrator.paging import all_pages
 from skipstone_orchestrator.plans import check_prompt
 from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_shared.deletion import MAX_SHOWN, DeletedNamespace, DeletedPrompt, Leftovers
-from skipstone_shared.errors import EntryNotFound, InvalidArgument
-from skipstone_shared.index_entries import IndexEntry
+from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.index_entries import IndexEntry, IndexPage
 from skipstone_shared.latents import checked_entry_id, checked_namespace
+from skipstone_shared.stored_entries import StoredEntryPage
 
 _PAGE_SIZE = 1000
 _HASH = re.compile(r"[0-9a-f]{32}")
@@ -166,51 +168,39 @@ class Deletions:
         return sum(bool(a or b) for a, b in zip(found, stored, strict=True))
 
     async def _has_vector(self, namespace: str, entry_id: str) -> bool:
-        try:
-            await self._guards.index.call(
-                lambda: self._index.get_entry(namespace, entry_id), self._timeout_s
-            )
-        except EntryNotFound:
-            return False
-        return True
+        return await self._guards.index.finds(
+            lambda: self._index.get_entry(namespace, entry_id), self._timeout_s
+        )
 
     async def _has_latents(self, namespace: str, entry_id: str) -> bool:
-        try:
-            await self._guards.store.call(
-                lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
-            )
-        except EntryNotFound:
-            return False
-        return True
+        return await self._guards.store.finds(
+            lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
+        )
 
     async def _vectors(self, namespace: str) -> AsyncIterator[IndexEntry]:
         """Every entry of the index."""
-        token = ""
-        while True:
-            page = await self._guards.index.call(
-                lambda token=token: self._index.list_entries(  # type: ignore[misc]
-                    namespace, page_size=_PAGE_SIZE, page_token=token
-                ),
+
+        async def ask(token: str) -> IndexPage:
+            return await self._guards.index.call(
+                lambda: self._index.list_entries(namespace, page_size=_PAGE_SIZE, page_token=token),
                 self._timeout_s,
             )
+
+        async for page in all_pages(ask):
             for entry in page.entries:
                 yield entry
-            token = page.next_page_token
-            if not token:
-                return
 
     async def _latents(self, namespace: str) -> AsyncIterator[str]:
         """The id of every entry of the store, committed or not."""
-        token = ""
-        while True:
-            page = await self._guards.store.call(
-                lambda token=token: self._store.list_entries(  # type: ignore[misc]
+
+        async def ask(token: str) -> StoredEntryPage:
+            return await self._guards.store.call(
+                lambda: self._store.list_entries(
                     namespace, page_size=_PAGE_SIZE, page_token=token, include_uncommitted=True
                 ),
                 self._timeout_s,
             )
+
+        async for page in all_pages(ask):
             for stored in page.entries:
                 yield stored.entry_id
-            token = page.next_page_token
-            if not token:
-                return

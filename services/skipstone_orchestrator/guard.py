@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from skipstone_orchestrator.breaker import BreakerOpen, CircuitBreaker, is_trouble
-from skipstone_shared.errors import DeadlineExceeded, Internal, SkipstoneError
+from skipstone_shared.errors import DeadlineExceeded, EntryNotFound, Internal, SkipstoneError
 from skipstone_shared.orchestration import BreakerState, ServiceState
 from skipstone_shared.structured_logging import get_logger
 
@@ -116,6 +116,18 @@ class Guard:
         finally:
             if not told:
                 self.breaker.leave()
+
+    async def finds(self, make: Callable[[], Awaitable[object]], timeout_s: float) -> bool:
+        """Makes one call that asks for an entry; whether it is there.
+
+        Raises:
+            SkipstoneError: As `call` does, but for an entry that is not there.
+        """
+        try:
+            await self.call(make, timeout_s)
+        except EntryNotFound:
+            return False
+        return True
 
     def _record(self, error: SkipstoneError) -> None:
         if not is_trouble(error):

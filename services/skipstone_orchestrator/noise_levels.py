@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from skipstone_shared.noise_shares import TOLERANCE, noise_shares
+from skipstone_shared.noise_shares import noise_shares, steps_down_to
 from skipstone_shared.orchestration import ReuseKind
 
 
@@ -47,15 +47,8 @@ class Schedule:
         return len(self.sigmas) - 1
 
     def steps_down_to(self, level: float) -> range:
-        """Steps a run may start at so that all it skips lies at or above a noise level.
-
-        Counted from the front up to the first step below the level: in a schedule that is not
-        monotone a later step above the level would skip others below it.
-        """
-        end = 0
-        while end < self.num_inference_steps and self.levels[end] >= level - TOLERANCE:
-            end += 1
-        return range(1, end)
+        """Steps a run may start at so that all it skips lies at or above a noise level."""
+        return steps_down_to(self.levels, level)
 
     def nearest_step(self, level: float, steps: Sequence[int]) -> int:
         """The step of `steps` whose noise level is nearest; the earlier of two equally near."""

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator
 
 from skipstone_orchestrator.backends import EntryIndex, LatentEntries
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.eviction_follower import Pause
+from skipstone_orchestrator.paging import all_pages
 from skipstone_orchestrator.stale_vectors import StaleVectors
 from skipstone_orchestrator.upkeep_counts import RECONCILE, UpkeepCounts
 from skipstone_shared.errors import EntryNotFound, SkipstoneError
@@ -202,13 +202,9 @@ class Reconciler:
         return unused and not await self._has_vector(namespace, entry_id)
 
     async def _has_vector(self, namespace: str, entry_id: str) -> bool:
-        try:
-            await self._guards.index.call(
-                lambda: self._index.get_entry(namespace, entry_id), self._limits.timeout_s
-            )
-        except EntryNotFound:
-            return False
-        return True
+        return await self._guards.index.finds(
+            lambda: self._index.get_entry(namespace, entry_id), self._limits.timeout_s
+        )
 
     async def _delete_entry(self, namespace: str, entry_id: str) -> None:
         existed = await self._guards.store.call(
@@ -222,7 +218,7 @@ class Reconciler:
                 lambda: self._index.list_namespaces(_PAGE_SIZE, token), self._limits.timeout_s
             )
 
-        async for page in _pages(ask):
+        async for page in all_pages(ask):
             for namespace in page.namespaces:
                 yield namespace
 
@@ -233,7 +229,7 @@ class Reconciler:
                 self._limits.timeout_s,
             )
 
-        async for page in _pages(ask):
+        async for page in all_pages(ask):
             yield page.entries
 
     async def _store_pages(self, namespace: str) -> AsyncIterator[tuple[StoredEntry, ...]]:
@@ -243,26 +239,9 @@ class Reconciler:
                 self._limits.timeout_s,
             )
 
-        async for page in _pages(ask):
+        async for page in all_pages(ask):
             yield page.entries
 
     async def _pace(self, side: str, count: int) -> None:
         self._counts.count_compared(side, count)
         await self._pause(count / self._limits.entries_per_s)
-
-
-class _Page(Protocol):
-    @property
-    def next_page_token(self) -> str: ...
-
-
-PageT = TypeVar("PageT", bound=_Page)
-
-
-async def _pages(ask: Callable[[str], Awaitable[PageT]]) -> AsyncIterator[PageT]:
-    """All pages of a listing, each asked for by the token of the one before."""
-    page = await ask("")
-    yield page
-    while page.next_page_token:
-        page = await ask(page.next_page_token)
-        yield page

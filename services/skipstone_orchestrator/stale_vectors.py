@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from skipstone_orchestrator.backends import EntryIndex, LatentEntries
 from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.upkeep_counts import UpkeepCounts
-from skipstone_shared.errors import EntryNotFound
 
 _CHECKS_AT_ONCE = 8
 """Reads of the store under way at a time: few, since requests need its threads too."""
@@ -70,13 +69,9 @@ class StaleVectors:
 
     async def _is_stored(self, namespace: str, entry_id: str) -> bool:
         """Whether the store has an entry, be it one that a run is writing at this moment."""
-        try:
-            await self._guards.store.call(
-                lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
-            )
-        except EntryNotFound:
-            return False
-        return True
+        return await self._guards.store.finds(
+            lambda: self._store.get_entry(namespace, entry_id), self._timeout_s
+        )
 
     async def _delete(self, namespace: str, entry_ids: Sequence[str], found_by: str) -> None:
         existed = await self._guards.index.call(

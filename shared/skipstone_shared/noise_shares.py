@@ -25,3 +25,19 @@ def noise_shares(sigmas: Sequence[float], prediction_type: str) -> tuple[float, 
     if prediction_type == FLOW:
         return tuple(sigmas)
     return tuple(sigma / (1.0 + sigma) for sigma in sigmas)
+
+
+def steps_down_to(shares: Sequence[float], level: float) -> range:
+    """Steps a run may start at so that all it skips lies at or above a noise level.
+
+    Counted from the front up to the first step below the level: in a schedule that is not monotone
+    a later step above the level would skip others below it.
+
+    Args:
+        shares: Share of noise entering each step, and 0 behind the last one.
+        level: The noise level, 0 to 1.
+    """
+    end = 0
+    while end < len(shares) - 1 and shares[end] >= level - TOLERANCE:
+        end += 1
+    return range(1, end)

@@ -33,7 +33,7 @@ from skipstone_shared.denoise_runs import (
 from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation import Artifact, GenerationParams
 from skipstone_shared.latents import LatentRef
-from skipstone_shared.noise_shares import TOLERANCE
+from skipstone_shared.noise_shares import steps_down_to
 from skipstone_shared.orchestration import ReuseKind
 
 Checker = Callable[[bytes, str], bool]
@@ -232,10 +232,7 @@ def steps_at(shares: Sequence[float], level: float) -> int:
     The first one where even that lies below the level: a tier then says of itself that it is
     deeper.
     """
-    inside = itertools.takewhile(
-        lambda step: shares[step] >= level - TOLERANCE, range(1, len(shares) - 1)
-    )
-    return max(inside, default=1)
+    return max(steps_down_to(shares, level), default=1)
 
 
 def mean_distance(pictures: Sequence[Frames]) -> float:
