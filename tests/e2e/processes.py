@@ -67,6 +67,15 @@ def service_command(name: str, *flags: str) -> list[str]:
 
 
 @contextmanager
+def running_gateway(targets: Mapping[str, str], *flags: str) -> Iterator[str]:
+    """Runs a gateway over services at these targets; yields its address on the web."""
+    stores = (f"--latent-kv-target={targets['latent_kv']}",)
+    front = (f"--orchestrator-target={targets['orchestrator']}",)
+    with running_service("gateway", *front, *stores, *flags) as address:
+        yield f"http://{address}"
+
+
+@contextmanager
 def running_service(name: str, *flags: str) -> Iterator[str]:
     """Runs one service on a free port and kills it afterwards; yields its target."""
     # A file, since a pipe that nobody reads would stop the service one day.

@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 from tests.e2e.generations import PROMPT, REWORDED, STEPS, generate_saved, picture
-from tests.e2e.processes import Cluster, running_service, wait_until
+from tests.e2e.processes import Cluster, running_gateway, running_service, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -25,14 +25,8 @@ AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(scope="module")
 def gateway(_shared_cluster: Cluster) -> Iterator[str]:
     """Address of a gateway over the shared services."""
-    targets = _shared_cluster.targets
-    flags = [
-        f"--orchestrator-target={targets['orchestrator']}",
-        f"--latent-kv-target={targets['latent_kv']}",
-        "--max-body-bytes=100000",
-    ]
-    with running_service("gateway", *flags) as address:
-        yield f"http://{address}"
+    with running_gateway(_shared_cluster.targets, "--max-body-bytes=100000") as address:
+        yield address
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.e2e.generations import LOOSELY_REWORDED, PROMPT, REWORDED, STEPS
-from tests.e2e.processes import Cluster, running_service
+from tests.e2e.processes import Cluster, running_gateway
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WAIT_MS = 60_000
@@ -32,13 +32,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def address(_shared_cluster: Cluster) -> Iterator[str]:
-    targets = _shared_cluster.targets
-    flags = [
-        f"--orchestrator-target={targets['orchestrator']}",
-        f"--latent-kv-target={targets['latent_kv']}",
-    ]
-    with running_service("gateway", *flags) as found:
-        yield f"http://{found}"
+    with running_gateway(_shared_cluster.targets) as found:
+        yield found
 
 
 @pytest.fixture
@@ -52,7 +47,7 @@ def page(browser: Browser, address: str, cluster: Cluster, namespace: str) -> It
     opened.on("pageerror", lambda error: trouble.append(str(error)))
     opened.goto(address)
     opened.get_by_label("Namespace").fill(namespace)
-    opened.get_by_label("Steps").fill(str(STEPS))
+    opened.get_by_role("spinbutton", name="Steps").fill(str(STEPS))
     yield opened
     context.close()
     assert not trouble
@@ -113,11 +108,11 @@ def test_the_cache_is_searched_pinned_and_emptied_by_keyboard(
 
 
 def test_an_error_is_told_and_a_prompt_is_never_taken_for_markup(page: Page) -> None:
-    page.get_by_label("Steps").fill("100000")
+    page.get_by_role("spinbutton", name="Steps").fill("100000")
     page.get_by_label("Prompt").fill(PROMPT)
     page.get_by_role("button", name="Generate").press("Enter")
     expect(page.locator("#trouble")).to_contain_text("num_inference_steps")
-    page.get_by_label("Steps").fill(str(STEPS))
+    page.get_by_role("spinbutton", name="Steps").fill(str(STEPS))
     generate(page, "<img src=x onerror=alert(1)> a red circle", 3)
     expect(page.locator("#result-caption")).to_contain_text("<img src=x")
     assert page.locator("#result-caption img").count() == 0
