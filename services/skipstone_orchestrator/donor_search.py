@@ -30,7 +30,12 @@ from skipstone_orchestrator.entry_reader import EntryReader, find_snapshot
 from skipstone_orchestrator.gate import Gate
 from skipstone_orchestrator.guard import Guard, within
 from skipstone_orchestrator.journal import LOOKUP, RERANK, Journal
-from skipstone_orchestrator.reuse_policy import ReusePolicy, Verdict
+from skipstone_orchestrator.reuse_policy import (
+    BELOW_MIN_SIMILARITY,
+    ReusePolicy,
+    Verdict,
+    is_near,
+)
 from skipstone_shared.calibration import ServiceIds
 from skipstone_shared.embeddings import Embedding, RerankScores
 from skipstone_shared.errors import Internal
@@ -97,6 +102,24 @@ class DonorSearch:
             return miss(LOOKUP_FAILED)
         if not hits:
             return miss(NO_CANDIDATE)
+        near = [hit for hit in hits if self._is_near(query, hit)]
+        # Whatever the gate says of the others, no policy takes them: it is not asked.
+        far = [hit for hit in hits if not self._is_near(query, hit)]
+        found = miss(BELOW_MIN_SIMILARITY, similarity=hits[0].similarity)
+        if near:
+            found = await self._among(query, near, embedding.model_id, journal, budget)
+        refused = (told_candidate(query, hit, None, Verdict(BELOW_MIN_SIMILARITY)) for hit in far)
+        return dataclasses.replace(found, candidates=(*found.candidates, *refused))
+
+    async def _among(
+        self,
+        query: Query,
+        hits: Sequence[SearchHit],
+        embedder_id: str,
+        journal: Journal,
+        budget: Budget,
+    ) -> Decision:
+        """Asks the gate and the policy about hits that are similar enough."""
         scores: _Scores | None = None
         with journal.fall_back(RERANK, self._gate.service):
             scores = await self._scores(query, hits, budget)
@@ -104,7 +127,7 @@ class DonorSearch:
             return miss(GATE_UNAVAILABLE, similarity=hits[0].similarity)
         policy = self._policies.in_force(
             ServiceIds(
-                embedder_id=embedding.model_id,
+                embedder_id=embedder_id,
                 reranker_id=scores.reranker_id,
                 model_hash=query.model_hash,
             )
@@ -113,6 +136,9 @@ class DonorSearch:
         found = await self._first_usable(query, policy, ranked, journal, budget)
         version = self._judge.opened(policy).version
         return dataclasses.replace(found, policy=policy, result_version=version)
+
+    def _is_near(self, query: Query, hit: SearchHit) -> bool:
+        return is_near(self._policies.base, hit.similarity, query.use.limits)
 
     def result_version(self, query: Query) -> str:
         """Version whose resumed results answer a request: of the policy last in force for it."""

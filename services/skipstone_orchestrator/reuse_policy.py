@@ -209,15 +209,21 @@ class Verdict:
         return self.skip_steps > 0
 
 
+def is_near(policy: ReusePolicy, similarity: float, limits: Limits) -> bool:
+    """Whether a candidate is similar enough that a gate's score can make it a donor."""
+    least = (policy.min_similarity, limits.min_similarity)
+    # Written so that a similarity that is not a number is refused.
+    return all(bound is None or similarity >= bound for bound in least)
+
+
 def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits) -> Verdict:
     """Decides on one candidate. All else equal, skipped steps never fall when the score rises."""
+    if not is_near(policy, donor.similarity, limits):
+        return Verdict(BELOW_MIN_SIMILARITY)
     if policy.closed:
         return Verdict(policy.closed)
     if donor.depth > policy.max_donor_depth:
         return Verdict(DONOR_DEPTH)
-    # Written so that a similarity that is not a number is refused.
-    if limits.min_similarity is not None and not donor.similarity >= limits.min_similarity:
-        return Verdict(BELOW_MIN_SIMILARITY)
     kind, refusal = choose_kind(policy, schedule, donor, limits.kind)
     if kind is None:
         return Verdict(refusal)
@@ -225,8 +231,6 @@ def judge(policy: ReusePolicy, schedule: Schedule, donor: Donor, limits: Limits)
     earned = earned_tiers(policy.tables.rows(kind, donor.same_seed), score)
     if not earned:
         return Verdict(BELOW_LOWEST_TIER)
-    if not donor.similarity >= policy.min_similarity:
-        return Verdict(BELOW_MIN_SIMILARITY, tier=earned[0])
     verdicts = (_at_tier(policy, schedule, donor, limits, kind, tier) for tier in earned)
     first = next(verdicts)
     if first.taken:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from skipstone_embedding.gate.bindings import bindings, repeated_heads
-from skipstone_embedding.gate.edits import edit_findings
+from skipstone_embedding.gate.edits import edit_findings, replaced_words
 from skipstone_embedding.gate.findings import Comparison, Finding, Kind, weighty
 from skipstone_embedding.gate.lexicon import ADJECTIVE, Lexicon, Likeness
 from skipstone_embedding.gate.pairing import Pair, Pairing, pair_words
 from skipstone_embedding.gate.readings import Reading
-from skipstone_embedding.gate.rewrites import rewrite_findings
+from skipstone_embedding.gate.rewrites import lost_words, rewrite_findings
 from skipstone_embedding.gate.roles import Role
 from skipstone_embedding.gate.word_order import is_reordered, order_findings, wording_findings
 
@@ -36,37 +36,60 @@ _REWRITE_LABELS = 2
 rewriter is told as well."""
 
 
-def compare(left: Reading, right: Reading, lexicon: Lexicon) -> Comparison:
-    """Compares two prompts; the order does not matter."""
+def compare(
+    left: Reading, right: Reading, lexicon: Lexicon, *, until_forbidden: bool = False
+) -> Comparison:
+    """Compares two prompts; the order does not matter.
+
+    Args:
+        left: One.
+        right: The other.
+        lexicon: Knows which words mean the same.
+        until_forbidden: Whether to stop at the first difference that forbids reuse: most prompts
+            differ in their first words, and a score of 0 needs no second reason.
+    """
     left, right = sorted((left, right), key=_order)
-    rewritten = _is_rewritten(left, right)
     pairing = pair_words(left, right, lexicon)
+    shared = sum(_counts(pair.left.role) for pair in pairing.pairs)
+    findings: list[Finding] = []
+    if not shared:
+        findings.append(Finding(Kind.NOTHING_SHARED, ""))
+    for finding in _findings(left, right, pairing, lexicon):
+        if until_forbidden and findings and findings[-1].kind.forbids:
+            break
+        findings.append(finding)
+    added = sum(_counts(content.role) for content in weighty(pairing.right))
+    return Comparison(tuple(findings), shared, added)
+
+
+def _findings(
+    left: Reading, right: Reading, pairing: Pairing, lexicon: Lexicon
+) -> Iterator[Finding]:
+    """Every difference, those first that are found soonest."""
+    rewritten = _is_rewritten(left, right)
+    labelled = left.labels - right.labels >= _REWRITE_LABELS
+    if rewritten:
+        yield from lost_words(pairing, labelled=labelled)
+    else:
+        yield from replaced_words(pairing)
+    yield from _pair_findings(pairing, lexicon, rewritten)
+    yield from wording_findings(left, right, rewritten=rewritten)
+    yield from _opposite_findings(pairing, lexicon)
     names = pairing.names()
     apart = repeated_heads(left.scene, {})
     if not rewritten:
         apart |= repeated_heads(right.scene, names)
     mine, others = bindings(left.scene, {}, apart), bindings(right.scene, names, apart)
     moved = is_reordered(pairing, left, right)
-    findings = [
-        *_opposite_findings(pairing, lexicon),
-        *_pair_findings(pairing, lexicon, rewritten),
-        *wording_findings(left, right, rewritten=rewritten),
-    ]
     if rewritten:
-        labelled = left.labels - right.labels >= _REWRITE_LABELS
         medium = "" if left.medium == right.medium else left.medium
-        findings += rewrite_findings(pairing, mine, others, labelled=labelled, medium=medium)
+        yield from rewrite_findings(pairing, mine, others, labelled=labelled, medium=medium)
     else:
-        findings += edit_findings(pairing, mine, others, strictly=moved)
+        yield from edit_findings(pairing, mine, others, strictly=moved)
     if moved:
-        findings += order_findings(pairing, left, right, rewritten=rewritten)
+        yield from order_findings(pairing, left, right, rewritten=rewritten)
         if mine.is_ambiguous or (others.is_ambiguous and not rewritten):
-            findings.append(Finding(Kind.RELATION, "two things of one name"))
-    shared = sum(_counts(pair.left.role) for pair in pairing.pairs)
-    if not shared:
-        findings.append(Finding(Kind.NOTHING_SHARED, ""))
-    added = sum(_counts(content.role) for content in weighty(pairing.right))
-    return Comparison(tuple(findings), shared, added)
+            yield Finding(Kind.RELATION, "two things of one name")
 
 
 def _order(reading: Reading) -> tuple[int, list[str]]:

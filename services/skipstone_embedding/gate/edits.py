@@ -17,10 +17,18 @@ _VAGUE = ({"several", "many"}, {"several", "few"})
 """Numbers that do not contradict each other."""
 
 
+def replaced_words(pairing: Pairing) -> Iterator[Finding]:
+    """Words of both that the other one lacks: one was put in the place of the other."""
+    left = [*weighty(pairing.left), *_moods(pairing.left)]
+    right = [*weighty(pairing.right), *_moods(pairing.right)]
+    if left and right:
+        yield Finding(Kind.REPLACED, f"{told(left)} / {told(right)}")
+
+
 def edit_findings(
     pairing: Pairing, mine: Bindings, others: Bindings, *, strictly: bool
 ) -> Iterator[Finding]:
-    """Compares words and bindings.
+    """Compares words that only one has, and bindings.
 
     Args:
         pairing: Words of the two prompts.
@@ -29,9 +37,6 @@ def edit_findings(
         strictly: Whether only the likeliest reading of both counts.
     """
     left, right = weighty(pairing.left), weighty(pairing.right)
-    if [*left, *_moods(pairing.left)] and [*right, *_moods(pairing.right)]:
-        said = told([*left, *_moods(pairing.left)]), told([*right, *_moods(pairing.right)])
-        yield Finding(Kind.REPLACED, " / ".join(said))
     for content in left:
         yield Finding(_addition(content, mine), content.word.text)
     for content in right:

@@ -13,6 +13,9 @@ from skipstone_embedding.gate.roles import Role
 class Kind(enum.Enum):
     """Kinds of difference. The first seven forbid reuse, the others lower the score."""
 
+    # Members are looked up in sets for every word: their identity is enough, and quick.
+    __hash__ = object.__hash__
+
     REPLACED = "replaced"
     ADDED = "added"
     NUMBER = "number"

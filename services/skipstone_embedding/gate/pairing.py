@@ -89,10 +89,12 @@ def _pair_alike(
     likeness: Likeness,
     lexicon: Lexicon,
 ) -> None:
-    for content in list(mine):
-        for other in others:
+    free = [other for other in others if _may_be_alike(other)]
+    for content in [content for content in mine if _may_be_alike(content)]:
+        for other in free:
             if _likeness(content, other, lexicon) is likeness:
                 _take(content, other, mine, others, pairs, likeness)
+                free.remove(other)
                 break
 
 
@@ -113,18 +115,23 @@ def _exact(left: Content, right: Content) -> bool:
     return left.role.is_bound or right.role.is_bound
 
 
+def _may_be_alike(content: Content) -> bool:
+    """Whether another word may mean the same. A rock band is no stone band."""
+    return (
+        content.word.tag in _PARTS
+        and content.role is not Role.FREE
+        and not content.role.is_bound
+        and not content.in_compound
+        and content.word.base not in lists.MISLEADING
+    )
+
+
 def _likeness(left: Content, right: Content, lexicon: Lexicon) -> Likeness:
-    part = _PARTS.get(left.word.tag)
-    if part is None or left.word.tag is not right.word.tag or _exact(left, right):
+    """How two words go together that may be alike."""
+    if left.word.tag is not right.word.tag:
         return Likeness.NONE
-    if Role.FREE in (left.role, right.role):
-        return Likeness.NONE
-    if left.in_compound or right.in_compound:
-        return Likeness.NONE  # a rock band is no stone band
     listed = _ALIKE[left.word.tag]
     groups = listed.get(left.word.base), listed.get(right.word.base)
-    if left.word.base in lists.MISLEADING or right.word.base in lists.MISLEADING:
-        return Likeness.NONE
     if None not in groups:
         return Likeness.SYNONYM if groups[0] == groups[1] else Likeness.NONE
-    return lexicon.likeness(left.word.base, right.word.base, part)
+    return lexicon.likeness(left.word.base, right.word.base, _PARTS[left.word.tag])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import xxhash
+from cachetools import LRUCache, cached
 
 from skipstone_embedding.gate.comparison import compare
 from skipstone_embedding.gate.findings import Comparison
@@ -22,8 +23,9 @@ SCORER_FILE = "scorer.json"
 
 MAX_CANDIDATES = 128
 
-_KEPT_PROMPTS = 4096
-"""Prompts kept as read; candidates of one request are those of the next one of its thread."""
+_KEPT_LENGTH = 1_000_000
+"""Characters of the prompts that are kept as read, about 76 bytes for each; candidates of one
+request are those of the next one of its thread."""
 
 _MAX_LENGTH = 4000
 """Characters of a prompt that are read. Two that differ only behind that are never the same."""
@@ -40,7 +42,8 @@ class PromptGate:
         """Reads lexicon and scorer from a folder."""
         self._lexicon = Lexicon(folder / LEXICON_FILE)
         self._scorer = Scorer.load(folder / SCORER_FILE)
-        self._read = functools.lru_cache(_KEPT_PROMPTS)(self._read_prompt)
+        kept: LRUCache[object, Reading] = LRUCache(_KEPT_LENGTH, getsizeof=_length)
+        self._read = cached(kept, lock=threading.Lock())(self._read_prompt)
         self.reranker_id = f"{GATE_NAME}/{_digest(folder)}"
         self.max_candidates = MAX_CANDIDATES
 
@@ -57,7 +60,8 @@ class PromptGate:
             return 1.0
         if max(len(left), len(right)) > _MAX_LENGTH:
             return 0.0
-        return self._scorer.score(self.compare(left, right))
+        readings = self._read(left), self._read(right)
+        return self._scorer.score(compare(*readings, self._lexicon, until_forbidden=True))
 
     def compare(self, left: str, right: str) -> Comparison:
         """Every difference that was found between two prompts: why a score is what it is."""
@@ -65,6 +69,10 @@ class PromptGate:
 
     def _read_prompt(self, prompt: str) -> Reading:
         return read_prompt(prompt, self._lexicon)
+
+
+def _length(reading: Reading) -> int:
+    return sum(len(word.text) + 1 for word in reading.scene.words)
 
 
 def _digest(folder: Path) -> str:

@@ -17,10 +17,17 @@ from skipstone_embedding.gate.roles import Role
 _OWNING = frozenset({"with_", "holding", "wearing"})
 
 
+def lost_words(pairing: Pairing, *, labelled: bool) -> Iterator[Finding]:
+    """Words that a rewrite must say in any case and does not. See `rewrite_findings`."""
+    for content in _lost(pairing, labelled):
+        if not _may_be_lost(content):
+            yield Finding(Kind.LOST, content.word.text)
+
+
 def rewrite_findings(
     pairing: Pairing, mine: Bindings, others: Bindings, *, labelled: bool, medium: str
 ) -> Iterator[Finding]:
-    """Compares words and bindings.
+    """Compares details that only the short one has, and bindings.
 
     Args:
         pairing: Words of the two prompts.
@@ -30,12 +37,8 @@ def rewrite_findings(
         labelled: Whether the labels of the short one are what the rewriter has added.
     """
     yield Finding(Kind.REWRITTEN, "")
-    lost = [
-        content
-        for content in weighty(pairing.left)
-        if not (labelled and content.role is Role.LABEL)
-    ]
-    for content in lost:
+    lost = _lost(pairing, labelled)
+    for content in filter(_may_be_lost, lost):
         yield Finding(_loss(content, mine, others), content.word.text)
     for name in mine.numbers.keys() & others.numbers.keys():
         told = mine.numbers[name], others.numbers[name]
@@ -56,10 +59,21 @@ def rewrite_findings(
             yield Finding(kind, f"{edge.subject} {edge.name} {edge.target}")
 
 
+def _lost(pairing: Pairing, labelled: bool) -> list[Content]:
+    """Words of the short prompt that the long one lacks."""
+    return [
+        content
+        for content in weighty(pairing.left)
+        if not (labelled and content.role is Role.LABEL)
+    ]
+
+
+def _may_be_lost(content: Content) -> bool:
+    return content.role.is_detail and not content.role.is_bound
+
+
 def _loss(content: Content, mine: Bindings, others: Bindings) -> Kind:
-    """What it means that a rewrite lacks a word: little where it says nothing in its place."""
-    if not content.role.is_detail or content.role.is_bound:
-        return Kind.LOST
+    """What it means that a rewrite lacks a detail: little where it says nothing in its place."""
     base = content.word.base
     things = {name for quality, _, name in mine.qualities if quality == base}
     said = any(_says_instead(name, mine, others) for name in things)

@@ -16,6 +16,9 @@ class Role(enum.Enum):
     price, and `FREE` may come and go.
     """
 
+    # Members are looked up in sets for every word: their identity is enough, and quick.
+    __hash__ = object.__hash__
+
     FREE = "free"
     FRAMING = "framing"
     STYLE = "style"

@@ -14,6 +14,9 @@ from skipstone_embedding.gate.words import BREAKS, EMPHASIS, QUOTE, STOPS
 class Tag(enum.Enum):
     """What a word does."""
 
+    # Members are looked up in sets for every word: their identity is enough, and quick.
+    __hash__ = object.__hash__
+
     NOUN = "noun"
     ADJECTIVE = "adjective"
     VERB = "verb"

@@ -53,7 +53,12 @@ _REWRITES = (
 """What joins words or stands for one: "cat + dog", "long-bearded", "-5", "dogs'", "o'clock"."""
 
 _TOKEN = re.compile(r"\d+(?:[.,:/]\d+)+(?!\w)|(?:[^\W_]|[^\x00-\x7f\s])+(?:\.\d+)?|'s\b|[^\w\s]")
-_LONGEST_PHRASE = max(len(phrase.split()) for phrase in PHRASES)
+_LONGEST_PHRASE = {
+    first: max(len(phrase.split()) for phrase in PHRASES if phrase.split()[0] == first)
+    for first in {phrase.split()[0] for phrase in PHRASES}
+}
+"""Words that open a phrase -> the length of the longest one."""
+
 _ALIASES = {"backdrop": "background", "colour": "color", "colours": "colors"}
 _CONTRACTIONS = (
     ("can't", "can not"), ("cannot", "can not"), ("won't", "will not"), ("n't", " not"),
@@ -96,7 +101,8 @@ def _joined_phrases(words: Sequence[str]) -> list[str]:
     joined: list[str] = []
     at = 0
     while at < len(words):
-        for length in range(min(_LONGEST_PHRASE, len(words) - at), 1, -1):
+        longest = _LONGEST_PHRASE.get(words[at], 0)
+        for length in range(min(longest, len(words) - at), 1, -1):
             instead = PHRASES.get(" ".join(words[at : at + length]))
             if instead is not None:
                 joined.extend(instead.split())

@@ -101,7 +101,7 @@ async def test_every_candidate_is_told_with_its_reason() -> None:
         await site.generate(NEAR, seed=2)
         await site.generate(FAR, seed=3)
         candidates = (await explain(site)).decision.candidates
-        assert [c.reason for c in candidates] == ["DONOR_RESUMED", "BELOW_LOWEST_TIER"]
+        assert [c.reason for c in candidates] == ["DONOR_RESUMED", "BELOW_MIN_SIMILARITY"]
         assert all(c.explanation for c in candidates)
         (refused,) = [c for c in candidates if not c.skip_steps]
         assert "0.000" in refused.explanation

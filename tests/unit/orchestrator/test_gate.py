@@ -153,3 +153,18 @@ def test_without_an_answer_of_the_reranker_nothing_is_reused(
             assert fallbacks == [("rerank", "embedding", reason)]
 
     check()
+
+
+@in_loop
+async def test_nobody_asks_about_prompts_that_no_policy_would_take() -> None:
+    reranker = Lengths()
+    async with running_site(gate=RerankGate(reranker)) as site:
+        await site.generate(PROMPT, seed=1)
+        reranker.asked.clear()
+        far = (await site.generate("eleven green dogs", seed=2)).provenance
+        asked_of_far = list(reranker.asked)
+        near = (await site.generate(REWORDED, seed=3)).provenance
+    assert (far.reason, far.rerank_score, far.fallbacks) == ("BELOW_MIN_SIMILARITY", None, ())
+    assert asked_of_far == []
+    assert near.rerank_score is not None
+    assert reranker.asked == [[PROMPT]]

@@ -90,7 +90,7 @@ async def test_explain_tells_every_candidate_with_its_fate() -> None:
         told = await site.orchestrator.engines.look_up(asked(NEAR, seed=9, explain=True))
         fates = {c.entry.prompt: (c.skip_steps, c.reason) for c in told.candidates}
         assert fates[PROMPT] == (3, "DONOR_RESUMED")
-        assert fates["two black stars"] == (0, "BELOW_LOWEST_TIER")
+        assert fates["two black stars"] == (0, "BELOW_MIN_SIMILARITY")
         assert [c.similarity for c in told.candidates] == sorted(
             (c.similarity for c in told.candidates), reverse=True
         )

@@ -110,7 +110,7 @@ async def test_a_far_prompt_is_a_miss_that_tells_its_best_candidate() -> None:
     async with running_site() as site:
         await site.generate(PROMPT, seed=1)
         told = (await site.generate(FAR, seed=2)).provenance
-        assert (told.tier, told.reason) == (HitTier.MISS, "BELOW_LOWEST_TIER")
+        assert (told.tier, told.reason) == (HitTier.MISS, "BELOW_MIN_SIMILARITY")
         assert told.similarity == pytest.approx(0.0)
 
 

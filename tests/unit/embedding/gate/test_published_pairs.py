@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from skipstone_embedding.gate.prompt_gate import PromptGate
+from skipstone_embedding.gate.prompt_gate import SCORER_FILE, PromptGate
+from skipstone_embedding.gate.scorer import Scorer
+from skipstone_embedding.model_files import find_bundled_gate
 
 ROOT = Path(__file__).parents[4]
 DATA = ROOT / "bench" / "data"
@@ -61,3 +63,14 @@ def test_as_many_rewordings_written_by_hand_pass_as_were_measured(gate: PromptGa
         for pairs in (rows(DATA / "unseen_pairs.csv"), hand_written())
     ]
     assert passing == [UNSEEN_REWORDINGS, ALL_REWORDINGS]
+
+
+def test_a_score_is_that_of_all_differences_though_the_first_that_forbids_ends_the_search(
+    gate: PromptGate,
+) -> None:
+    scorer = Scorer.load(find_bundled_gate() / SCORER_FILE)
+    pairs = [(row["a"], row["b"]) for row in hand_written()]
+    pairs += [(row["base"], row["wan_aug"]) for row in rows(DATA / "paraphrases.csv")]
+    scores = [gate.score(*pair) for pair in pairs]
+    assert scores == [scorer.score(gate.compare(*pair)) for pair in pairs]
+    assert {score > 0.0 for score in scores} == {True, False}
