@@ -1,4 +1,4 @@
-"""The command ``skipstone``: up, generate, explain, stats, doctor, entries, kv, blockcache.
+"""The command ``skipstone``: up, generate, warm, explain, stats, top, doctor, entries, kv and more.
 
 This file imports nothing but the standard library, so that a client that was installed without the
 command line can say what is missing.

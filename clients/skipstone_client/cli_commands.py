@@ -19,6 +19,7 @@ from skipstone_client import (
     cli_stats,
     cli_token,
     cli_up,
+    cli_warm,
 )
 from skipstone_client.cli_credentials import (
     CaFileOption,
@@ -44,6 +45,7 @@ def build_app() -> typer.Typer:
     app.callback()(_main)
     app.command("up")(cli_up.up)
     app.command("generate")(cli_generate.generate)
+    app.command("warm")(cli_warm.warm)
     app.command("explain")(cli_explain.explain)
     app.command("stats")(cli_stats.stats)
     app.command("doctor")(cli_doctor.doctor)

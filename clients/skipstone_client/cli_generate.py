@@ -1,4 +1,4 @@
-"""``skipstone generate``: one picture, a progress bar, and where the picture comes from."""
+"""``skipstone generate``: one picture or a file of them, a progress bar, where they come from."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ from rich.progress import Progress, TaskID, TimeElapsedColumn
 from rich.text import Text
 
 from skipstone_client._orchestrator_requests import ResultBuilder
+from skipstone_client.cli_batch import (
+    DEFAULT_CONCURRENCY,
+    DEFAULT_RETRY_FOR_S,
+    BatchOptions,
+    ConcurrencyOption,
+    FileOption,
+    RetryForOption,
+    run_batch,
+)
 from skipstone_client.cli_block_cache import (
     BlockCacheOption,
     block_cache_config,
@@ -47,7 +56,6 @@ from skipstone_client.cli_request import (
     MinSimilarityOption,
     NegativePromptOption,
     NumFramesOption,
-    PromptArgument,
     ReproducibleOption,
     ReuseKindOption,
     SeedOption,
@@ -72,13 +80,16 @@ TIER_STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", Hi
 
 
 def generate(
-    prompt: PromptArgument,
+    prompt: Annotated[str | None, typer.Argument(help="What to show; or give --file.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", "-o", help="File to write, over what is there; else the next free picture.png."
         ),
     ] = None,
+    file: FileOption = None,
+    concurrency: ConcurrencyOption = DEFAULT_CONCURRENCY,
+    retry_for: RetryForOption = DEFAULT_RETRY_FOR_S,
     steps: StepsOption = None,
     seed: SeedOption = None,
     guidance: GuidanceOption = None,
@@ -99,14 +110,15 @@ def generate(
     timeout: TimeoutOption = 600.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Generates one picture and says where it comes from.
+    """Generates one picture and says where it comes from, or those of all rows of a file.
 
-    What is not given is what the model and the orchestrator are configured with.
+    What is not given is what the model and the orchestrator are configured with. A batch that was
+    stopped, by whatever, goes on with the same command; it ends with 1 where a row failed.
     """
-    out = _next_free() if out is None else out
-    _check_out(out)
+    if (prompt is None) == (file is None):
+        fail("give a prompt, or --file with one a line", EXIT_BAD_INPUT)
     params = GenerationParams(
-        prompt=prompt,
+        prompt=prompt or "",
         negative_prompt=negative_prompt,
         num_inference_steps=steps,
         guidance_scale=guidance,
@@ -125,6 +137,12 @@ def generate(
         donor_choices=donor_choices,
         donor_margin=donor_margin,
     )
+    if file is not None:
+        how = BatchOptions(target, namespace, timeout, concurrency, retry_for, as_json)
+        run_batch(file, out, params, cache, how)
+        return
+    out = _next_free() if out is None else out
+    _check_out(out)
     with (
         errors_in_one_line(),
         OrchestratorClient(target, generate_timeout_s=timeout, credentials=credentials()) as client,

@@ -1,0 +1,212 @@
+"""The folder of a batch: pictures, and a manifest that says which rows are done.
+
+A picture is written beside its name, brought to disk and renamed; then one line of the manifest
+tells of it. So whatever is killed when, a row is done or it is not: a file that no line tells of,
+or that is not what its line says, does not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from skipstone_client.batch.rows import Row
+from skipstone_client.json_values import plain
+from skipstone_shared.errors import FailedPrecondition, InvalidArgument, SkipstoneError
+from skipstone_shared.orchestration import GenerateResult
+
+MANIFEST = "manifest.jsonl"
+_LOCK = ".lock"
+_UNFINISHED = ".part"
+_SUFFIXES = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/webp": ".webp",
+    "image/gif": ".gif",
+    "video/mp4": ".mp4",
+}
+_FIELD = "--out"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a row, one line of the manifest.
+
+    Attributes:
+        row: Number of the row in the file when it ran.
+        key: Its key.
+        status: `done` or `failed`.
+        prompt: Its prompt.
+        file: Name of the picture in the folder; empty where it failed.
+        size_bytes: Size of the picture.
+        sha256: Hash of its bytes, as `sha256sum` prints it.
+        media_type: Kind of the picture.
+        provenance: Where it comes from, as JSON has it.
+        error: What went wrong, for people.
+        reason: The same for programs.
+    """
+
+    row: int
+    key: str
+    status: str
+    prompt: str
+    file: str = ""
+    size_bytes: int = 0
+    sha256: str = ""
+    media_type: str = ""
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: str = ""
+    reason: str = ""
+
+
+class BatchFolder:
+    """The folder of one batch; one process at a time. Methods may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the folder, makes it where it is not there, and reads its manifest.
+
+        Raises:
+            InvalidArgument: It cannot be written.
+            FailedPrecondition: Another process has it.
+        """
+        self.path = path
+        self._appending = threading.Lock()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise InvalidArgument(f"cannot use {path}: {error.strerror}", field=_FIELD) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._outcomes = {outcome.key: outcome for outcome in _lines(path / MANIFEST)}
+            self._manifest = self._written_anew()
+        except BlockingIOError:
+            os.close(self._lock)
+            raise FailedPrecondition(f"another process works in {path}") from None
+        except OSError as error:
+            os.close(self._lock)
+            raise InvalidArgument(f"cannot use {path}: {error.strerror}", field=_FIELD) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._manifest)
+        os.close(self._lock)
+
+    def done(self, row: Row) -> Outcome | None:
+        """What a row gave before, if its picture is whole; None where it has to run."""
+        outcome = self._outcomes.get(row.key)
+        if outcome is None or outcome.status != "done" or not _is_whole(self.path, outcome):
+            return None
+        return outcome
+
+    def keep(self, row: Row, result: GenerateResult) -> Outcome:
+        """Writes the picture of a row and then its line.
+
+        Raises:
+            OSError: One of them cannot be written; the row is not done.
+        """
+        artifact = result.artifact
+        stem = row.name or f"{row.number:05d}-{row.key[:8]}"
+        name = stem + _SUFFIXES.get(artifact.media_type, ".bin")
+        _write_whole(self.path / name, artifact.data)
+        outcome = Outcome(
+            row.number,
+            row.key,
+            "done",
+            row.params.prompt,
+            name,
+            len(artifact.data),
+            hashlib.sha256(artifact.data).hexdigest(),
+            artifact.media_type,
+            plain(result.provenance),
+        )
+        self._append(outcome)
+        return outcome
+
+    def note_failure(self, row: Row, error: SkipstoneError) -> Outcome:
+        """Writes that a row failed; the next run tries it again.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        outcome = Outcome(
+            row.number,
+            row.key,
+            "failed",
+            row.params.prompt,
+            error=error.message,
+            reason=error.reason,
+        )
+        self._append(outcome)
+        return outcome
+
+    def _append(self, outcome: Outcome) -> None:
+        line = _line(outcome)
+        with self._appending:
+            os.write(self._manifest, line)
+            os.fsync(self._manifest)
+            self._outcomes[outcome.key] = outcome
+
+    def _written_anew(self) -> int:
+        """Writes the last line of every row, without one that a kill cut; opens it to append."""
+        path = self.path / MANIFEST
+        for left in self.path.glob(f"*{_UNFINISHED}"):
+            left.unlink()
+        _write_whole(path, b"".join(map(_line, self._outcomes.values())))
+        return os.open(path, os.O_WRONLY | os.O_APPEND)
+
+
+def _line(outcome: Outcome) -> bytes:
+    text = json.dumps(plain(outcome), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _lines(path: Path) -> list[Outcome]:
+    """The outcomes of a manifest; a line that is not whole tells nothing."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_bytes().splitlines():
+        try:
+            found.append(Outcome(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def _is_whole(folder: Path, outcome: Outcome) -> bool:
+    try:
+        data = (folder / outcome.file).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data).hexdigest() == outcome.sha256
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Writes a file so that it is there as a whole or not at all, also after a loss of power."""
+    unfinished = path.with_name(path.name + _UNFINISHED)
+    with unfinished.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,104 @@
+"""The folder of a batch: what counts as done after anything was cut, lost or changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from skipstone_client.batch.outputs import MANIFEST, BatchFolder
+from skipstone_client.batch.rows import Row
+from skipstone_shared.errors import FailedPrecondition, InvalidArgument, QueueFull
+from skipstone_shared.generation import Artifact, GenerationParams
+from skipstone_shared.orchestration import (
+    CacheMode,
+    CacheOptions,
+    GenerateResult,
+    HitTier,
+    Provenance,
+)
+
+
+def row(number: int, prompt: str = "a", name: str = "") -> Row:
+    key = f"{number:012x}"
+    return Row(number, key, name, GenerationParams(prompt), CacheOptions())
+
+
+def result(data: bytes, media_type: str = "image/png") -> GenerateResult:
+    provenance = Provenance("r", HitTier.MISS, "NO_DONOR", 8, 8, 1, CacheMode.READ_WRITE, "1")
+    artifact = Artifact(media_type, data, 64, 64)
+    return GenerateResult(artifact, provenance, GenerationParams("a"))
+
+
+def test_a_kept_row_is_done_for_the_next_process(tmp_path):
+    with BatchFolder(tmp_path / "out") as folder:
+        told = folder.keep(row(1), result(b"first"))
+    with BatchFolder(tmp_path / "out") as folder:
+        assert folder.done(row(1)) == told
+        assert folder.done(row(2)) is None
+    assert (tmp_path / "out" / told.file).read_bytes() == b"first"
+    assert told.provenance["tier"] == "miss"
+
+
+def test_names_come_from_the_row_and_the_kind_of_picture(tmp_path):
+    with BatchFolder(tmp_path) as folder:
+        assert folder.keep(row(1), result(b"x")).file == "00001-00000000.png"
+        assert folder.keep(row(2, name="hero"), result(b"x", "video/mp4")).file == "hero.mp4"
+
+
+def test_every_byte_at_which_a_kill_may_cut_the_manifest_leaves_whole_lines(tmp_path):
+    with BatchFolder(tmp_path) as folder:
+        folder.keep(row(1), result(b"first"))
+        length = (tmp_path / MANIFEST).stat().st_size
+        folder.keep(row(2), result(b"second"))
+    whole = (tmp_path / MANIFEST).read_bytes()
+    for cut in range(length, len(whole) - 1):
+        (tmp_path / MANIFEST).write_bytes(whole[:cut])
+        with BatchFolder(tmp_path) as folder:
+            assert folder.done(row(1)) is not None
+            assert folder.done(row(2)) is None
+            folder.keep(row(2), result(b"second"))
+        assert [json.loads(line)["row"] for line in (tmp_path / MANIFEST).open()] == [1, 2]
+
+
+@pytest.mark.parametrize("left", [b"", b"fir", b"other"])
+def test_a_picture_that_is_not_what_its_line_says_runs_again(tmp_path, left):
+    with BatchFolder(tmp_path) as folder:
+        told = folder.keep(row(1), result(b"first"))
+        (tmp_path / told.file).write_bytes(left)
+        assert folder.done(row(1)) is None
+        (tmp_path / told.file).unlink()
+        assert folder.done(row(1)) is None
+
+
+def test_a_half_written_picture_is_removed_and_never_counts(tmp_path):
+    (tmp_path / "00001-00000000.png.part").write_bytes(b"fir")
+    with BatchFolder(tmp_path) as folder:
+        assert folder.done(row(1)) is None
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_failed_row_runs_again_and_its_last_line_counts(tmp_path):
+    with BatchFolder(tmp_path) as folder:
+        folder.note_failure(row(1), QueueFull("too many"))
+    with BatchFolder(tmp_path) as folder:
+        assert folder.done(row(1)) is None
+        folder.keep(row(1), result(b"first"))
+    with BatchFolder(tmp_path) as folder:
+        assert folder.done(row(1)) is not None
+    (line,) = (tmp_path / MANIFEST).read_text().splitlines()
+    assert json.loads(line)["status"] == "done"
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path):
+    with BatchFolder(tmp_path), pytest.raises(FailedPrecondition, match="another process"):
+        BatchFolder(tmp_path)
+    with BatchFolder(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgument, match="--out"):
+        BatchFolder(tmp_path / "file")
