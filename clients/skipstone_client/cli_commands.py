@@ -18,6 +18,7 @@ from skipstone_client import (
     cli_kv,
     cli_stats,
     cli_token,
+    cli_top,
     cli_up,
     cli_warm,
 )
@@ -48,6 +49,7 @@ def build_app() -> typer.Typer:
     app.command("warm")(cli_warm.warm)
     app.command("explain")(cli_explain.explain)
     app.command("stats")(cli_stats.stats)
+    app.command("top")(cli_top.top)
     app.command("doctor")(cli_doctor.doctor)
     app.command("calibrate")(cli_calibrate.calibrate)
     entries = typer.Typer(no_args_is_help=True, help="List, show and delete reusable entries.")

@@ -72,11 +72,18 @@ def print_json(value: Any) -> None:
 
 def print_facts(console: Console, rows: Mapping[str, str | Text]) -> None:
     """Prints names and values, one pair a line; pairs without a value are left out."""
+    console.print(facts_text(rows), soft_wrap=True)
+
+
+def facts_text(rows: Mapping[str, str | Text]) -> Text:
+    """Names and values, one pair a line; pairs without a value are left out."""
     width = max(map(len, rows))
-    for name, value in rows.items():
-        if value:
-            line = Text().append(f"{name:<{width}}  ", style="dim")
-            console.print(line.append(value), soft_wrap=True)
+    lines = [
+        Text().append(f"{name:<{width}}  ", style="dim").append(value)
+        for name, value in rows.items()
+        if value
+    ]
+    return Text("\n").join(lines)
 
 
 def stdout() -> Console:

@@ -56,7 +56,7 @@ def stats(
     console = stdout()
     print_facts(console, _served_facts(found))
     console.print()
-    console.print(_services_table(found.services))
+    console.print(services_table(found.services))
 
 
 def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
@@ -75,11 +75,11 @@ def _served_facts(found: OrchestratorStats) -> dict[str, str | Text]:
         "entries": "unknown" if found.entry_count < 0 else str(found.entry_count),
         "latents": bytes_text(found.latent_bytes),
         "fallbacks": Text(fallbacks, style="yellow"),
-        **_drift_facts(found.drift),
+        **drift_facts(found.drift),
     }
 
 
-def _drift_facts(report: DriftReport | None) -> dict[str, str | Text]:
+def drift_facts(report: DriftReport | None) -> dict[str, str | Text]:
     """What the audits found; nothing where none was ever drawn."""
     if report is None or not (report.audits or report.queued_audits):
         return {}
@@ -117,7 +117,8 @@ def _block_cache_text(counts: BlockCacheCounts | None) -> str:
     )
 
 
-def _services_table(services: tuple[ServiceState, ...]) -> Table:
+def services_table(services: tuple[ServiceState, ...]) -> Table:
+    """Services behind an orchestrator, with their breakers."""
     table = table_of("service", "target", "breaker")
     table.add_column("last error", overflow="fold")
     for state in services:
