@@ -85,16 +85,20 @@ class Place(Generic[E, R]):
                 async with aclosing(flight.watch()) as events:
                     async for event in events:
                         yield event
+                flight.finish(self)
                 return
             except Exception:
-                if flight.owner is self or failures == _MAX_FAILURES:
+                if flight.longest_waiting is self or failures == _MAX_FAILURES:
                     raise
             finally:
                 await flight.leave(self)
 
     @property
     def is_owner(self) -> bool:
-        """Whether the work counts as this one's: of those who wait it is the first."""
+        """Whether the work counts as this one's: it was the first to be told all of it.
+
+        Whoever leaves before that gets no result, so that a work that anybody got counts once.
+        """
         return self._flight is not None and self._flight.owner is self
 
     @property
@@ -105,7 +109,7 @@ class Place(Generic[E, R]):
 
 
 class Flight(Generic[E, R]):
-    """One work and who waits for it."""
+    """One work and who waits for it; `owner` is the first who was told all of it."""
 
     def __init__(
         self,
@@ -124,15 +128,16 @@ class Flight(Generic[E, R]):
         self._error: BaseException | None = None
         self._ended = False
         self._waiting: list[object] = []
-        self._owner: object | None = None
+        self._first_at_end: object | None = None
+        self.owner: object | None = None
         self._news = asyncio.Event()
         self._wanted = asyncio.Event()
         self._task = asyncio.create_task(self._run(work))
 
     @property
-    def owner(self) -> object | None:
+    def longest_waiting(self) -> object | None:
         """The first of those who wait, or who waited when the work ended."""
-        return self._owner if self._ended else next(iter(self._waiting), None)
+        return self._first_at_end if self._ended else next(iter(self._waiting), None)
 
     @property
     def result(self) -> R:
@@ -142,6 +147,11 @@ class Flight(Generic[E, R]):
     def enter(self, place: object) -> None:
         """Begins to wait."""
         self._waiting.append(place)
+
+    def finish(self, place: object) -> None:
+        """Notes that a place was told everything; the first one is the owner."""
+        if self.owner is None:
+            self.owner = place
 
     async def leave(self, place: object) -> None:
         """Ends waiting; the last one to leave cancels the work and waits for its end."""
@@ -176,7 +186,7 @@ class Flight(Generic[E, R]):
             self._results.append(await work(self._emit))
         except BaseException as error:  # noqa: BLE001 - raised again by those who wait
             self._error = error
-        self._owner = next(iter(self._waiting), None)
+        self._first_at_end = next(iter(self._waiting), None)
         self._ended = True
         self._close()
         self._news.set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -53,6 +55,12 @@ def picture_of(events: Events) -> bytes:
     return next(e for e in events if isinstance(e, Artifact)).data
 
 
+async def _until_artifact(events: AsyncIterator[GenerateEvent]) -> None:
+    async for event in events:
+        if isinstance(event, Artifact):
+            return
+
+
 async def abandon(task: asyncio.Task[Events]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -97,6 +105,23 @@ async def test_when_the_first_leaves_the_run_goes_on_for_the_second() -> None:
         assert (told.tier, told.executed_steps, told.joined_request_id) == (HitTier.MISS, 10, "")
         assert site.index.ids() == [told.saved_entry_id], "the run counts for it now"
         assert (await site.orchestrator.replica.stats("")).executed_steps == 10
+
+
+@in_loop
+async def test_a_run_counts_though_the_first_leaves_between_its_end_and_the_last_event() -> None:
+    async with running_site() as site:
+        site.executor.gate, site.executor.gate_from = asyncio.Event(), 3
+        async with aclosing(site.stream(PROMPT, seed=1)) as first:
+            pulled = asyncio.create_task(_until_artifact(first))
+            await until(lambda: site.executor.requests)
+            second = asyncio.create_task(site.events(PROMPT, seed=1))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            release(site)
+            await pulled
+            told = provenance_of(await second)
+        assert (told.tier, told.executed_steps) == (HitTier.MISS, 10)
+        assert len(site.executor.requests) == 1
 
 
 @in_loop
