@@ -13,11 +13,15 @@ DEPENDENCIES: Mapping[str, tuple[str, ...]] = {
     "latent_kv": (),
     "denoise": ("latent_kv",),
     "orchestrator": ("embedding", "vector_index", "latent_kv", "denoise"),
+    "gateway": ("orchestrator", "latent_kv"),
 }
 """Which services each one calls. A service starts when those listen, and stops before them."""
 
 DEFAULT_DATA_DIR = Path("out/data")
 """Where services keep data when nobody says, relative to the working directory."""
+
+GATEWAY = "gateway"
+"""The one service that speaks HTTP, and the one that a cluster can do without."""
 
 WITH_DATA = ("vector_index", "latent_kv")
 """Services that keep data in a directory."""
@@ -43,14 +47,16 @@ class LaunchFlags:
         flags: Mapping[str, Sequence[str]],
         *,
         free_ports: bool,
+        gateway: bool = False,
     ) -> None:
         """Reads the configuration file; see ``LocalCluster`` for the arguments.
 
         Raises:
-            ClusterError: the file cannot be read, or a service is not one of the five.
+            ClusterError: the file cannot be read, or a service is not one of those there are.
         """
         for name in flags.keys() - DEPENDENCIES.keys():
             raise ClusterError(f"{name} is no service; there are {', '.join(DEPENDENCIES)}")
+        self.services = tuple(name for name in DEPENDENCIES if gateway or name != GATEWAY)
         self._environ = environ
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = config or environ.get("SKIPSTONE_CONFIG") or None
@@ -62,7 +68,7 @@ class LaunchFlags:
     @property
     def is_configured(self) -> bool:
         """Whether a file or a variable holds settings that are not the caller's flags."""
-        prefixes = tuple(f"SKIPSTONE_{service}_".upper() for service in DEPENDENCIES)
+        prefixes = tuple(f"SKIPSTONE_{service}_".upper() for service in self.services)
         return bool(self._config) or any(name.startswith(prefixes) for name in self._environ)
 
     def of(self, service: str, targets: Mapping[str, str]) -> list[str]:
@@ -84,7 +90,12 @@ class LaunchFlags:
         for name in DEPENDENCIES[service]:
             if self._free_ports or not self._is_set(service, f"{name}_target"):
                 flags += [f"--{name.replace('_', '-')}-target", targets[name]]
-        if self._speaks_tls(service) and not self._is_set(service, "health_port"):
+        # The gateway answers probes on its own port, by HTTPS.
+        if (
+            service != GATEWAY
+            and self.speaks_tls(service)
+            and not self._is_set(service, "health_port")
+        ):
             flags += ["--health-port", "0"]  # where the cluster asks whether it serves
         if service == "denoise" and self._model is not None:
             flags += ["--model", self._model]
@@ -97,7 +108,8 @@ class LaunchFlags:
             return []
         return ["--data-dir", str(DEFAULT_DATA_DIR / service)]
 
-    def _speaks_tls(self, service: str) -> bool:
+    def speaks_tls(self, service: str) -> bool:
+        """Whether a service is given a certificate."""
         given = any(f.startswith("--tls-cert-file") for f in self._flags.get(service, ()))
         return given or self._is_set(service, "tls_cert_file")
 

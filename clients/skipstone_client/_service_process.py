@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import grpc
@@ -133,6 +136,31 @@ def is_serving(target: str, full_name: str, timeout_s: float) -> bool:
         except grpc.RpcError:
             return False
     return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def is_answering(target: str, timeout_s: float, *, tls: bool) -> bool:
+    """Whether the gateway at a target answers; whose certificate it shows is not asked here."""
+    connection = (
+        http.client.HTTPSConnection(target, timeout=timeout_s, context=_any_certificate())
+        if tls
+        else http.client.HTTPConnection(target, timeout=timeout_s)
+    )
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status == HTTPStatus.OK
+    except ssl.SSLError:
+        return tls  # it asks callers for certificates, so it answers
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _any_certificate() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _parsed(text: str) -> Mapping[str, Any] | None:

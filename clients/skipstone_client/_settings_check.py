@@ -31,7 +31,7 @@ def check_settings(launch: LaunchFlags, environ: Mapping[str, str]) -> None:
     Raises:
         SettingsError: One of them refuses; in its own words.
     """
-    asked = {service: _ask(service, launch, environ) for service in DEPENDENCIES}
+    asked = {service: _ask(service, launch, environ) for service in launch.services}
     refused: list[SettingsError] = []
     for service, process in asked.items():
         try:

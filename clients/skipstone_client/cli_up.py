@@ -41,6 +41,7 @@ _COLOURS = {
     "latent_kv": "cyan",
     "denoise": "yellow",
     "orchestrator": "green",
+    "gateway": "bright_blue",
 }
 _NAME_WIDTH = max(map(len, DEFAULT_PORTS))
 _LEVEL_STYLES = {"warning": "yellow", "error": "red", "critical": "bold red"}
@@ -64,6 +65,10 @@ def up(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Let every service take any free port.")
     ] = False,
+    gateway: Annotated[
+        bool,
+        typer.Option("--gateway/--no-gateway", help="Serve HTTP and the web page too."),
+    ] = True,
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="Start a service again that died.")
     ] = True,
@@ -87,6 +92,8 @@ def up(
     The services listen on their configured ports and log into one view. When one dies the others go
     on, and it is started again.
     """
+    if not gateway and any(setting.startswith("gateway.") for setting in settings or ()):
+        fail("--set gateway....: --no-gateway leaves the gateway out", EXIT_BAD_INPUT)
     view = JsonView() if as_json else LogView(stdout(), log_level)
     try:
         cluster = LocalCluster(
@@ -95,6 +102,7 @@ def up(
             model=model,
             flags=_service_flags(settings or [], log_level),
             free_ports=free_ports,
+            gateway=gateway,
             restart=restart,
             on_event=view.show,
             ready_timeout_s=ready_timeout,
@@ -122,7 +130,7 @@ def _run(cluster: LocalCluster, view: LogView | JsonView) -> None:
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     try:
-        view.say_ready(cluster.targets)
+        view.say_ready(cluster.targets, cluster.web_address)
         _wait_for_ever()
     except KeyboardInterrupt:
         view.say("stopping; press Ctrl-C again to stop at once")
@@ -193,10 +201,12 @@ class LogView:
         """Something about all services."""
         self._print("skipstone", Text(text))
 
-    def say_ready(self, targets: Mapping[str, str]) -> None:
+    def say_ready(self, targets: Mapping[str, str], web_address: str) -> None:
         """All services serve."""
         target = targets["orchestrator"]
         self._print("skipstone", Text(f"ready: orchestrator at {target}", style="bold"))
+        if web_address:
+            self.say(f"web page and HTTP: {web_address}")
         option = (
             "" if target.endswith(f":{DEFAULT_PORTS['orchestrator']}") else f" --target {target}"
         )
@@ -239,9 +249,16 @@ class JsonView:
         """Something about all services."""
         self._print({"service": "skipstone", "event": text})
 
-    def say_ready(self, targets: Mapping[str, str]) -> None:
+    def say_ready(self, targets: Mapping[str, str], web_address: str) -> None:
         """All services serve."""
-        self._print({"service": "skipstone", "event": "ready", "targets": targets})
+        self._print(
+            {
+                "service": "skipstone",
+                "event": "ready",
+                "targets": targets,
+                "web_address": web_address,
+            }
+        )
 
     def show(self, event: ClusterEvent) -> None:
         """One event; called from several threads."""

@@ -26,12 +26,13 @@ from skipstone_client._channel import (
 )
 from skipstone_client._launch_flags import (
     DEPENDENCIES,
+    GATEWAY,
     WITH_DATA,
     ClusterError,
     LaunchFlags,
     reachable,
 )
-from skipstone_client._service_process import LogLine, ServiceProcess, is_serving
+from skipstone_client._service_process import LogLine, ServiceProcess, is_answering, is_serving
 from skipstone_client._settings_check import SettingsError, check_settings
 
 __all__ = [
@@ -79,7 +80,7 @@ ClusterEvent = LogLine | ServiceReady | ServiceDied
 
 
 class LocalCluster:
-    """The five services as child processes. Methods may be called from any thread.
+    """The five services as child processes, and perhaps the gateway. For any thread.
 
     A service that dies later does not stop the others: the cache is best effort, and the
     orchestrator goes on without. It is started again on its old port when ``restart`` is set.
@@ -93,6 +94,7 @@ class LocalCluster:
         model: str | None = None,
         flags: Mapping[str, Sequence[str]] | None = None,
         free_ports: bool = False,
+        gateway: bool = False,
         restart: bool = False,
         on_event: Callable[[ClusterEvent], None] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -108,6 +110,7 @@ class LocalCluster:
             model: Model of the denoise executor: a folder or an id. None: its configured one.
             flags: Further flags per service; they win over everything else.
             free_ports: Let every service take any free port instead of its configured one.
+            gateway: Start the gateway too, HTTP and the web page in front of the orchestrator.
             restart: Start a service again that died, with growing pauses.
             on_event: Called with every log line and every change, from threads of this object. It
                 must not raise.
@@ -120,7 +123,13 @@ class LocalCluster:
         """
         self._environ = dict(os.environ if environ is None else environ)
         self._launch = LaunchFlags(
-            self._environ, data_dir, config, model, flags or {}, free_ports=free_ports
+            self._environ,
+            data_dir,
+            config,
+            model,
+            flags or {},
+            free_ports=free_ports,
+            gateway=gateway,
         )
         self._restart = restart
         self._on_event = on_event or _ignore
@@ -136,8 +145,16 @@ class LocalCluster:
 
     @property
     def targets(self) -> Mapping[str, str]:
-        """Service -> gRPC target, of all services that were ready once."""
+        """Service -> gRPC target, of all that were ready once; the gateway's is `host:port`."""
         return dict(self._targets)
+
+    @property
+    def web_address(self) -> str:
+        """Where the gateway's page is; empty without one."""
+        if GATEWAY not in self._targets:
+            return ""
+        scheme = "https" if self._launch.speaks_tls(GATEWAY) else "http"
+        return f"{scheme}://{self._targets[GATEWAY]}"
 
     def pid(self, service: str) -> int:
         """Process id of a service that was started."""
@@ -200,7 +217,7 @@ class LocalCluster:
         with self._changed:
             self._stopping.set()
         try:
-            for services in (["orchestrator"], ["denoise"], [*WITH_DATA, "embedding"]):
+            for services in ([GATEWAY], ["orchestrator"], ["denoise"], [*WITH_DATA, "embedding"]):
                 self._end(services)
         finally:
             # Also when the wait was interrupted: nothing may be left behind.
@@ -224,8 +241,8 @@ class LocalCluster:
 
     def _start_all(self) -> None:
         deadline = time.monotonic() + self._ready_timeout_s
-        waiting = list(DEPENDENCIES)
-        while waiting or len(self._targets) < len(DEPENDENCIES):
+        waiting = list(self._launch.services)
+        while waiting or len(self._targets) < len(self._launch.services):
             for service in list(waiting):
                 if all(name in self._targets for name in DEPENDENCIES[service]):
                     waiting.remove(service)
@@ -268,11 +285,17 @@ class LocalCluster:
         name = process.service
         if target is None:
             raise _too_slow(process, self._ready_timeout_s)
-        asked = reachable(process.health_address) if process.health_address else target
-        if not is_serving(asked, _FULL_NAMES[name], _HEALTH_TIMEOUT_S):
+        if not self._is_serving(process, target):
             raise _too_slow(process, self._ready_timeout_s)
         self._targets[name] = target
         self._on_event(ServiceReady(name, target, time.monotonic() - self._started_at[name]))
+
+    def _is_serving(self, process: ServiceProcess, target: str) -> bool:
+        if process.service == GATEWAY:
+            tls = self._launch.speaks_tls(GATEWAY)
+            return is_answering(target, _HEALTH_TIMEOUT_S, tls=tls)
+        asked = reachable(process.health_address) if process.health_address else target
+        return is_serving(asked, _FULL_NAMES[process.service], _HEALTH_TIMEOUT_S)
 
     def _spawn(self, service: str) -> ServiceProcess:
         flags = self._launch.of(service, self._targets)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import uvicorn
+from prometheus_client import start_http_server
 
 from skipstone_gateway.app import make_app
 from skipstone_gateway.config import GatewaySettings
+from skipstone_gateway.http_metrics import HttpMetrics
 from skipstone_shared.config import load_settings
+from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.reloaded import Reloaded
 from skipstone_shared.structured_logging import configure_logging, get_logger
+from skipstone_shared.tls_files import TlsFiles, read_tls
 
 _EXIT_CANNOT_START = 2
 _BACKLOG = 2048
@@ -20,36 +29,91 @@ def main() -> int:
     """Reads the settings and serves until SIGTERM; returns the exit code."""
     settings = load_settings(GatewaySettings)
     configure_logging(settings.service_name, settings.log_level, settings.log_format)
-    try:
-        listening = _listen(settings)
-    except OSError as error:
-        where = f"{settings.host}:{settings.port}"
-        sys.stderr.write(f"skipstone-gateway: cannot listen on {where}: {error.strerror}\n")
-        return _EXIT_CANNOT_START
+    with ExitStack() as open_parts:
+        try:
+            return _serve(settings, open_parts)
+        except InvalidArgument as error:
+            sys.stderr.write(f"skipstone-gateway: cannot start: {error}\n")
+            return _EXIT_CANNOT_START
+        except _CannotListen as error:
+            sys.stderr.write(f"skipstone-gateway: {error}\n")
+            return _EXIT_CANNOT_START
+
+
+def _serve(settings: GatewaySettings, open_parts: ExitStack) -> int:
     tls = settings.tls_files()
-    server = _Server(
-        uvicorn.Config(
-            make_app(settings),
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
-            ssl_certfile=None if tls is None else str(settings.tls_cert_file),
-            ssl_keyfile=None if tls is None else str(settings.tls_key_file),
-        )
+    certificates = None if tls is None else Certificates(tls)
+    metrics = HttpMetrics()
+    listening = _listen(settings)
+    if settings.metrics_port:
+        open_parts.callback(_serve_metrics(settings, metrics))
+    config = uvicorn.Config(
+        make_app(settings, metrics),
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
+        ssl_context_factory=None if certificates is None else lambda *_: certificates.context,
     )
-    server.run(sockets=[listening])
+    _Server(config, certificates).run(sockets=[listening])
     return 0
+
+
+class Certificates:
+    """The certificate that the port shows; read again when its files change."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Reads the files.
+
+        Raises:
+            InvalidArgument: One of them cannot be used; names the setting.
+        """
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if files.ca_file is not None:
+            self.context.verify_mode = ssl.CERT_REQUIRED
+        self._files = files
+        self._loaded: Reloaded[None] = Reloaded("tls_files", files.paths, self._load)
+
+    def look(self) -> None:
+        """Takes up changed files, for the connections to come."""
+        self._loaded.get()
+
+    def _load(self) -> None:
+        read_tls(self._files)  # says what is wrong with which setting
+        assert self._files.cert_file is not None
+        assert self._files.key_file is not None
+        self.context.load_cert_chain(
+            os.fspath(self._files.cert_file), os.fspath(self._files.key_file)
+        )
+        if self._files.ca_file is not None:
+            # Adds: an authority that is gone from the file is trusted until the next start.
+            self.context.load_verify_locations(os.fspath(self._files.ca_file))
 
 
 class _Server(uvicorn.Server):
     """A server that says where it listens, as all services do."""
+
+    def __init__(self, config: uvicorn.Config, certificates: Certificates | None) -> None:
+        super().__init__(config)
+        self._certificates = certificates
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if sockets and self.started:
             host, port = sockets[0].getsockname()[:2]
             get_logger().info("serving", address=f"{host}:{port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._certificates is not None:
+            self._certificates.look()
+        return await super().on_tick(counter)
+
+
+class _CannotListen(Exception):
+    """A port cannot be listened on; the message names it."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {error.strerror}")
 
 
 def _listen(settings: GatewaySettings) -> socket.socket:
@@ -59,10 +123,27 @@ def _listen(settings: GatewaySettings) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((settings.host, settings.port))
         listening.listen(_BACKLOG)
-    except OSError:
+    except OSError as error:
         listening.close()
-        raise
+        raise _CannotListen(settings.host, settings.port, error) from None
     return listening
+
+
+def _serve_metrics(settings: GatewaySettings, metrics: HttpMetrics) -> Callable[[], None]:
+    """Serves the metrics on a port of their own, where callers do not come; returns its end."""
+    try:
+        server, thread = start_http_server(
+            settings.metrics_port, addr=settings.host, registry=metrics.registry
+        )
+    except OSError as error:
+        raise _CannotListen(settings.host, settings.metrics_port, error) from None
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from skipstone_shared.errors import SkipstoneError
 _PAGE = Path(__file__).parent / "page"
 
 
-def make_app(settings: GatewaySettings) -> FastAPI:
+def make_app(settings: GatewaySettings, metrics: HttpMetrics) -> FastAPI:
     """Returns the app; its clients connect with the first request and close when it ends."""
 
     @asynccontextmanager
@@ -55,7 +55,6 @@ def make_app(settings: GatewaySettings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, http_errors.on_invalid_request)
     app.add_exception_handler(HTTPException, http_errors.on_http_exception)
     app.add_exception_handler(Exception, http_errors.on_bug)
-    metrics = HttpMetrics()
     # The last one added is the outermost.
     app.add_middleware(PageHeaders)
     app.add_middleware(LimitBodies, max_bytes=settings.max_body_bytes)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from skipstone_shared.config import CallerSettings, Port
-from skipstone_shared.ports import default_target
-
-GATEWAY_PORT = 8080
+from skipstone_shared.ports import DEFAULT_PORTS, default_target
 
 
 class GatewaySettings(CallerSettings):
@@ -17,7 +15,7 @@ class GatewaySettings(CallerSettings):
 
     service_name: ClassVar[str] = "gateway"
 
-    port: Port = GATEWAY_PORT
+    port: Port = DEFAULT_PORTS["gateway"]
     """TCP port to listen on; 0 takes any free one and logs it."""
 
     orchestrator_target: str = default_target("orchestrator")
@@ -50,3 +48,14 @@ class GatewaySettings(CallerSettings):
 
     video_fps: int = Field(default=16, ge=1, le=120)
     """Frames per second by which `seconds` of a video request becomes a number of frames."""
+
+    @model_validator(mode="after")
+    def _only_what_it_does(self) -> Self:
+        """What every service has and the gateway does not is refused, not left without effect."""
+        if self.access_file is not None:
+            raise ValueError(
+                "access_file: the gateway passes tokens on; give the file to the orchestrator"
+            )
+        if self.health_port is not None:
+            raise ValueError("health_port: ask /livez or /healthz of the gateway's own port")
+        return self

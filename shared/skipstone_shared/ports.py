@@ -12,6 +12,7 @@ DEFAULT_PORTS: Mapping[str, int] = MappingProxyType(
         "vector_index": 50052,
         "latent_kv": 50053,
         "denoise": 50054,
+        "gateway": 8080,
     }
 )
 """Service name (also the table in a configuration file) to TCP port."""

@@ -118,7 +118,7 @@ def test_skipstone_up_serves_and_ctrl_c_leaves_no_child(tmp_path: Path, tiny_mod
         assert up.stdout is not None
         target = next(t for line in up.stdout if (t := orchestrator_target(line)))
         children = children_of(up.pid)
-        assert len(children) == 5
+        assert len(children) == 6
         with OrchestratorClient(target) as client:
             assert generate(client, "").provenance.tier is HitTier.MISS
         os.killpg(up.pid, signal.SIGINT)

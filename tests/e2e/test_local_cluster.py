@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.small_services import FULL_NAMES, small_services_environ
 
-from skipstone_client._launch_flags import DEPENDENCIES
+from skipstone_client._launch_flags import DEPENDENCIES, GATEWAY
 from skipstone_client._service_process import is_serving
 from skipstone_client.local_cluster import (
     ClusterError,
@@ -23,6 +23,7 @@ from skipstone_client.local_cluster import (
 pytestmark = pytest.mark.e2e
 
 WAIT_S = 30.0
+SERVICES = [name for name in DEPENDENCIES if name != GATEWAY]
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +60,8 @@ def test_a_cluster_starts_outlives_a_kill_restarts_and_stops(environ, tmp_path):
         tmp_path, free_ports=True, restart=True, on_event=events, environ=environ
     )
     with cluster:
-        assert set(cluster.targets) == set(DEPENDENCIES)
-        assert all(serves(cluster, service) for service in DEPENDENCIES)
+        assert set(cluster.targets) == set(SERVICES)
+        assert all(serves(cluster, service) for service in SERVICES)
         ready = [event.service for event in events.all if isinstance(event, ServiceReady)]
         assert ready[-1] == "orchestrator"
         assert ready.index("latent_kv") < ready.index("denoise")
@@ -86,7 +87,7 @@ def test_a_cluster_starts_outlives_a_kill_restarts_and_stops(environ, tmp_path):
         events.await_(lambda e: isinstance(e, ServiceReady) and e.service == "vector_index")
         assert cluster.pid("vector_index") != pid
         assert serves(cluster, "vector_index")
-        pids = [cluster.pid(service) for service in DEPENDENCIES]
+        pids = [cluster.pid(service) for service in SERVICES]
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -100,7 +101,7 @@ def test_a_service_that_cannot_start_is_quoted_and_all_others_are_stopped(enviro
     assert str(caught.value) == (
         "skipstone-denoise: cannot start: no model at models/gone; pass --model"
     )
-    assert not any(cluster.is_running(service) for service in DEPENDENCIES)
+    assert not any(cluster.is_running(service) for service in SERVICES)
 
 
 def test_a_service_that_hangs_at_start_is_named(environ, tmp_path):
@@ -109,7 +110,7 @@ def test_a_service_that_hangs_at_start_is_named(environ, tmp_path):
     cluster = LocalCluster(tmp_path, free_ports=True, environ=hanging, ready_timeout_s=0.5)
     with pytest.raises(ClusterError, match="not ready after"):
         cluster.start()
-    assert not any(cluster.is_running(service) for service in DEPENDENCIES)
+    assert not any(cluster.is_running(service) for service in SERVICES)
 
 
 def test_a_service_that_ends_with_a_traceback_is_named(environ, tmp_path):

@@ -1,4 +1,4 @@
-"""`skipstone up` as a user starts it, with five small services in place of the real ones."""
+"""`skipstone up` as a user starts it, with six small services in place of the real ones."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def test_up_gets_ready_says_what_died_and_stops_everything_on_sigterm(environ, t
     with skipstone_up(environ, tmp_path, "--no-restart") as process:
         ready = await_line(process, "ready: orchestrator at")
         assert "127.0.0.1:" in ready
+        assert "127.0.0.1:" in await_line(process, "web page and HTTP: http://")
         children = children_of(process.pid)
-        assert len(children) == 5
+        assert len(children) == 6
 
         os.kill(children[0], signal.SIGKILL)
         assert "stays down; the others go on" in await_line(process, "killed by SIGKILL")
@@ -137,7 +138,7 @@ def test_up_stops_everything_when_its_terminal_goes_away(environ, tmp_path):
     while b"ready: orchestrator at" not in seen:
         seen += os.read(terminal, 1024)
     children = children_of(process.pid)
-    assert len(children) == 5
+    assert len(children) == 6
     os.close(terminal)
     process.wait(WAIT_S)
     assert not any(map(is_there, children))
@@ -157,4 +158,11 @@ def test_up_as_json_prints_one_object_a_line(environ, tmp_path):
                 break
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
-    assert set(document["targets"]) >= {"orchestrator", "denoise"}
+    assert set(document["targets"]) >= {"orchestrator", "denoise", "gateway"}
+
+
+def test_up_without_the_gateway_starts_the_five_others(environ, tmp_path):
+    with skipstone_up(environ, tmp_path, "--json", "--no-gateway") as process:
+        document = json.loads(await_line(process, '"event": "ready"'))
+        assert len(children_of(process.pid)) == 5
+    assert "gateway" not in document["targets"]

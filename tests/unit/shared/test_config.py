@@ -239,4 +239,4 @@ def test_settings_cannot_change_after_the_start() -> None:
 
 
 def test_every_service_has_its_own_default_port() -> None:
-    assert len(set(DEFAULT_PORTS.values())) == len(DEFAULT_PORTS) == 5
+    assert len(set(DEFAULT_PORTS.values())) == len(DEFAULT_PORTS) == 6
