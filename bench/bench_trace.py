@@ -22,7 +22,7 @@ from quality.decisions import Decision, decided_once
 from quality.estimates import Base, Estimator
 from quality.figures import QualityFigure, publish
 from quality.hits import Hits, methods_of_hits, resumed_indices
-from quality.methods import MOST_STEPS, NEW_SEEDS, Method, Reuse, compared, run_of
+from quality.methods import FRESH_SEEDS, MOST_STEPS, Method, Reuse, compared, run_of
 from quality.pictures import PictureStore, Run, Studio
 from quality.sample import sampled
 from quality.session import TRACE_FIGURES, Session, parse_options, tell
@@ -54,15 +54,19 @@ def main() -> None:
             for reuse, policy in DECIDERS.items()
         }
         fresh = with_new_seeds(session.requests)
-        decided_fresh = _decide(session, "trace-new-seeds", fresh, bases)
+        decided_fresh = {
+            name: _decide(session, f"trace-new-seeds-{number}", fresh, bases, policy)
+            for number, (name, policy) in enumerate(FRESH_SEEDS.items())
+        }
         figures: list[QualityFigure] = []
         for steps in bases:
             decisions = {reuse: by_steps[steps] for reuse, by_steps in decided.items()}
             base = base_of(session, curve, steps, decisions)
             if base is not None:
                 figures += Estimator(base, options.draws).figures()
-            method = Method(NEW_SEEDS, steps, Reuse.LATENT)
-            figures += replay_figures(method, fresh, decided_fresh[steps], options.draws)
+            for name, by_steps in decided_fresh.items():
+                method = Method(name, steps, Reuse.LATENT)
+                figures += replay_figures(method, fresh, by_steps[steps], options.draws)
     publish(figures, options.out / TRACE_FIGURES)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -23,6 +23,12 @@ PRESETS: Final = (BlockCachePreset.BALANCED, BlockCachePreset.FAST)
 
 
 NEW_SEEDS: Final = "latent cache, a new seed for every repeat"
+ALIKE_SEEDS: Final = "the same with `min_seed_diversity` 0.9"
+FRESH_SEEDS: Final[Mapping[str, Sequence[str]]] = {
+    NEW_SEEDS: (),
+    ALIKE_SEEDS: ("--min-seed-diversity", "0.9"),
+}
+"""The product on the trace without exact repeats -> flags of the orchestrator."""
 
 
 class Reuse(Enum):

@@ -8,7 +8,7 @@ from typing import Final
 
 from page_parts import replace_part
 from quality.figures import Figures, QualityFigure, read_figures
-from quality.methods import GRID, NEW_SEEDS, Method, Reuse, compared, plain
+from quality.methods import FRESH_SEEDS, GRID, NEW_SEEDS, Method, Reuse, compared, plain
 from quality.plots import draw_curves
 from quality.session import QUALITY_FIGURES, TRACE_FIGURES
 
@@ -87,7 +87,7 @@ def hit_table(figures: Figures) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for base in figures.bases:
-        for method in ("latent cache", NEW_SEEDS, "published table alone"):
+        for method in ("latent cache", *FRESH_SEEDS, "published table alone"):
             shares = [figures.of(f"tier_share_{t}", method, base).value for t in _SAVING]
             cells = [
                 *(f"{100 * share:.1f} %" for share in shares),
