@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.loading import load_encoder, load_reranker
@@ -13,18 +14,20 @@ from skipstone_shared.grpc_server import Mounted, serve
 
 
 def build(settings: EmbeddingSettings) -> Mounted:
-    """Loads the models of the settings.
+    """Loads the models of the settings, or connects to them.
 
     Raises:
-        FailedPrecondition: A model or the device cannot be used.
+        FailedPrecondition: A model, the device or a remote service cannot be used.
+        Unavailable: A remote service cannot be reached.
     """
-    reranker = load_reranker(settings)
+    connections: list[Callable[[], None]] = []
+    reranker = load_reranker(settings, connections.append)
     metrics = EncoderMetrics()
-    encoder = load_encoder(settings, metrics)
+    encoder = load_encoder(settings, metrics, connections.append)
     return mount(
         encoder,
         reranker,
-        on_stop=[encoder.close],
+        on_stop=[encoder.close, *connections],
         collectors=metrics.collectors(lambda: encoder.queue_size),
     )
 

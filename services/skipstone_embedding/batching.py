@@ -140,17 +140,19 @@ class BatchingEncoder:
         return batch
 
     def _encode(self, inputs: list[EmbeddingInput], instruction: str) -> list[Result]:
-        """Embeds a batch. When that fails as a whole, each input alone.
+        """Embeds a batch. When that breaks as a whole, each input alone.
 
-        Otherwise one caller's input that breaks the model would fail every caller in its batch.
+        Otherwise one caller's input that breaks the model would fail every caller in its batch. An
+        error raised on purpose is of the encoder and not of an input: a remote one that is away
+        would be asked in vain for each.
         """
         try:
             return self._encoder.encode(inputs, instruction)
+        except SkipstoneError as error:
+            return [error] * len(inputs)
         except Exception as error:  # noqa: BLE001 - the thread must live on
             if len(inputs) > 1:
                 return [self._encode([item], instruction)[0] for item in inputs]
-            if isinstance(error, SkipstoneError):
-                return [error]
             get_logger().error("an input broke the model", exc_info=error)
             return [Internal("the model failed on this input; the server's log has the reason")]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, StringConstraints, model_validator
 
-from skipstone_embedding.model_files import BUNDLED_GATE, MINILM
+from skipstone_embedding.model_files import BUNDLED_GATE, MINILM, NO_RERANKER
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.ports import DEFAULT_PORTS
+
+_Url = Annotated[str, StringConstraints(pattern=r"^(https?://[^/@\s?#]+(/[^@\s?#]*)?)?$")]
+"""Empty, or an address without credentials: those would show in logs."""
 
 
 class EmbeddingSettings(ServiceSettings):
@@ -19,11 +23,43 @@ class EmbeddingSettings(ServiceSettings):
     port: Port = DEFAULT_PORTS["embedding"]
     """TCP port to listen on; 0 takes any free one and logs it."""
 
+    engine: Literal["transformers", "openai", "tei"] = "transformers"
+    """Who computes vectors: transformers = this process; openai = a service at url that answers
+    POST /embeddings as OpenAI does; tei = Text-Embeddings-Inference at url. For the last two
+    device, dtype, pooling, max_tokens and num_threads are that service's own business."""
+
     model: str = Field(default=MINILM, min_length=1)
-    """Embedding model: minilm (comes with a package), a directory, or a Hugging Face id."""
+    """Embedding model: minilm (comes with a package), a directory, or a Hugging Face id. With
+    engine openai its name there; with tei the name it must have, minilm for any."""
 
     revision: str = ""
-    """Branch, tag or commit of a Hugging Face id; empty for its main branch."""
+    """Branch, tag or commit of a Hugging Face id; empty for its main branch. With another engine:
+    a word that you change with the weights; empty: what the service says, or its vectors show."""
+
+    url: _Url = ""
+    """Where the service of engine is: https://api.openai.com/v1, http://tei:80."""
+
+    api_key: SecretStr = Field(default=SecretStr(""), json_schema_extra={"flag": False})
+    """Key that the service is asked with, as bearer token; empty sends none. By variable or file
+    alone: everybody on the machine can read the flags of a process."""
+
+    api_key_file: Path | None = None
+    """File that holds that key. A changed file is taken up without a restart."""
+
+    dimensions: int = Field(default=0, ge=0, le=16_384)
+    """Elements of a vector to ask engine openai for, where its model offers several; 0: its own."""
+
+    remote_timeout_s: float = Field(default=2.0, gt=0.0, le=600.0)
+    """Seconds that url and reranker_url may take for one call, with retries."""
+
+    remote_attempts: int = Field(default=3, ge=1, le=10)
+    """Times that a request to them is tried within those seconds."""
+
+    remote_batch_size: int = Field(default=32, ge=1, le=2048)
+    """Texts in one request to them; fewer where the service says that it takes fewer."""
+
+    remote_ca_file: Path | None = None
+    """PEM file of the authorities they have their certificates from; none: the well-known ones."""
 
     allow_download: bool = False
     """Whether a model that is not here may be fetched from the hub; otherwise nothing is asked."""
@@ -59,8 +95,25 @@ class EmbeddingSettings(ServiceSettings):
     """What scores candidates: bundled (comes with Skipstone), none, a directory, or a Hugging Face
     id: Qwen3-VL-Reranker, or any cross-encoder with one or two labels."""
 
+    reranker_engine: Literal["local", "tei"] = "local"
+    """Who scores: local = this process; tei = a service at reranker_url that answers POST /rerank
+    as Text-Embeddings-Inference does; reranker is then the name it must have, bundled for any."""
+
+    reranker_url: _Url = ""
+    """Where the service of reranker_engine is: http://tei-reranker:80."""
+
+    reranker_api_key: SecretStr = Field(default=SecretStr(""), json_schema_extra={"flag": False})
+    """Key that it is asked with, as bearer token; by variable or file alone."""
+
+    reranker_api_key_file: Path | None = None
+    """File that holds that key. A changed file is taken up without a restart."""
+
+    reranker_scores: Literal["normalised", "logits"] = "normalised"
+    """Scale of its scores: normalised = 0 to 1; logits = before the sigmoid, whatever is asked."""
+
     reranker_revision: str = ""
-    """Branch, tag or commit of a reranker's Hugging Face id; empty for its main branch."""
+    """Branch, tag or commit of a reranker's Hugging Face id; empty for its main branch. With
+    reranker_engine tei: a word that you change with the weights."""
 
     reranker_instruction: str = ""
     """What Qwen3-VL-Reranker is told to judge; empty: whether it would be the same picture."""
@@ -70,6 +123,7 @@ class EmbeddingSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        self._check_remotes()
         template = self.instruction_template
         if template and not ("{text}" in template and "{instruction}" in template):
             raise ValueError("instruction_template needs {instruction} and {text} in it")
@@ -78,3 +132,17 @@ class EmbeddingSettings(ServiceSettings):
         if self.max_queue_size < self.max_batch_size:
             raise ValueError("max_queue_size must be at least max_batch_size")
         return self
+
+    def _check_remotes(self) -> None:
+        if (self.engine == "transformers") == bool(self.url):
+            raise ValueError("url and one of the engines openai and tei need each other")
+        if (self.reranker_engine == "local") == bool(self.reranker_url):
+            raise ValueError("reranker_url and reranker_engine tei need each other")
+        if self.engine == "openai" and self.model == MINILM:
+            raise ValueError("engine openai needs model, the name of one at url")
+        if self.reranker_engine == "tei" and self.reranker == NO_RERANKER:
+            raise ValueError("reranker_engine tei needs a reranker other than none")
+        for prefix in ("", "reranker_"):
+            key: SecretStr = getattr(self, f"{prefix}api_key")
+            if key.get_secret_value() and getattr(self, f"{prefix}api_key_file"):
+                raise ValueError(f"give one of {prefix}api_key and {prefix}api_key_file")

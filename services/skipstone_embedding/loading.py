@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+from collections.abc import Callable
+
 from skipstone_embedding.batching import BatchingEncoder
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.encoder import Encoder
@@ -14,25 +17,35 @@ from skipstone_embedding.model_files import (
     find_minilm,
     find_model,
 )
+from skipstone_embedding.remote_loading import connect_encoder, connect_reranker
 from skipstone_embedding.reranker import Reranker
 from skipstone_shared.embeddings import EmbeddingInput
 
 _WARM_UP = "a stone that skips over the water"
 
 
+OnStop = Callable[[Callable[[], None]], object]
+"""Is given what must be called at the end, in the opposite order."""
+
+
 def load_encoder(
-    settings: EmbeddingSettings, metrics: EncoderMetrics | None = None
+    settings: EmbeddingSettings,
+    metrics: EncoderMetrics | None = None,
+    on_stop: OnStop = atexit.register,
 ) -> BatchingEncoder:
-    """Loads the model of the settings, with batching around it.
+    """Loads the model of the settings, or connects to it, with batching around it.
 
     Args:
         settings: Of the service.
         metrics: Counts the batches.
+        on_stop: Is given what ends connections of it.
 
     Raises:
-        FailedPrecondition: The model or the device cannot be used.
+        FailedPrecondition: The model, the device or the remote service cannot be used.
+        Unavailable: The remote service cannot be reached.
     """
-    model = _load_model(settings)
+    remote = settings.engine != "transformers"
+    model = connect_encoder(settings, on_stop) if remote else _load_model(settings)
     # The first call pays for allocations and lazy imports: here, not within a request's deadline.
     model.encode([EmbeddingInput(text=_WARM_UP)])
     return BatchingEncoder(
@@ -74,12 +87,21 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
     return load_minilm(options) if is_minilm else TransformersEncoder(files, options)
 
 
-def load_reranker(settings: EmbeddingSettings) -> Reranker | None:
-    """Loads the reranker of the settings; None when they want none.
+def load_reranker(
+    settings: EmbeddingSettings, on_stop: OnStop = atexit.register
+) -> Reranker | None:
+    """Loads the reranker of the settings, or connects to it; None when they want none.
+
+    Args:
+        settings: Of the service.
+        on_stop: Is given what ends connections of it.
 
     Raises:
-        FailedPrecondition: The model or the device cannot be used.
+        FailedPrecondition: The model, the device or the remote service cannot be used.
+        Unavailable: The remote service cannot be reached.
     """
+    if settings.reranker_engine == "tei":
+        return connect_reranker(settings, on_stop)
     if settings.reranker == NO_RERANKER:
         return None
     if settings.reranker == BUNDLED_GATE:

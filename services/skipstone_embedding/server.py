@@ -18,7 +18,7 @@ from skipstone_shared.embedding_messages import (
     result_to_message,
 )
 from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
-from skipstone_shared.errors import FailedPrecondition, InvalidArgument, SkipstoneError
+from skipstone_shared.errors import FailedPrecondition, InvalidArgument, SkipstoneError, Unavailable
 from skipstone_shared.grpc_server import Mounted
 from skipstone_shared.latents import checked_namespace
 
@@ -70,6 +70,8 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServicer):
         items = [_attempt(message) for message in request.inputs]
         inputs = [item for item in items if isinstance(item, EmbeddingInput)]
         embedded = iter(self._encoder.encode(inputs, request.instruction))
+        if self._capabilities().model_id != capabilities.model_id:
+            raise Unavailable("the encoder's model has changed meanwhile; ask again")
         results: list[Embedding | SkipstoneError] = [
             item if isinstance(item, SkipstoneError) else next(embedded) for item in items
         ]

@@ -13,6 +13,7 @@ import xxhash
 
 from skipstone_embedding.devices import find_device
 from skipstone_embedding.input_rules import checked_text
+from skipstone_embedding.instructions import InstructionTemplate
 from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
 from skipstone_embedding.pooling import Pooling, pool
@@ -76,6 +77,9 @@ class TransformersEncoder:
             FailedPrecondition: The model or the device cannot be used.
         """
         self._options = options or EncoderOptions()
+        self._instructions = InstructionTemplate(
+            self._options.template, self._options.default_instruction
+        )
         self._device = find_device(self._options.device)
         try:
             model, tokenizer, max_tokens = _load(files, self._options)
@@ -125,7 +129,7 @@ class TransformersEncoder:
         texts: list[str | SkipstoneError] = []
         for item in inputs:
             try:
-                texts.append(self._instructed(checked_text(item), instruction))
+                texts.append(self._instructions.apply(checked_text(item), instruction))
             except InvalidArgument as error:
                 texts.append(error)
         tokenized = iter(
@@ -135,13 +139,6 @@ class TransformersEncoder:
             text if isinstance(text, SkipstoneError) else self._with_words(next(tokenized))
             for text in texts
         ]
-
-    def _instructed(self, text: str, instruction: str) -> str:
-        instruction = instruction or self._options.default_instruction
-        if not self._options.template or not instruction:
-            return text
-        parts = self._options.template.split("{text}")
-        return text.join(part.replace("{instruction}", instruction) for part in parts)
 
     def _with_words(self, text: TokenizedText) -> TokenizedText | SkipstoneError:
         """Refuses texts without tokens of their own: they would all have the same vector."""

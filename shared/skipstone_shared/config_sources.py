@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from skipstone_shared.ports import DEFAULT_PORTS
 
@@ -37,6 +38,12 @@ def flag_name(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
+def has_flag(field: FieldInfo) -> bool:
+    """Returns whether a field may be set by a flag; secrets can say `{"flag": False}`."""
+    extra = field.json_schema_extra
+    return not isinstance(extra, dict) or extra.get("flag") is not False
+
+
 def env_prefix(cls: type[BaseModel]) -> str:
     """Returns the prefix of a service's variables: `SKIPSTONE_LATENT_KV_`."""
     return f"SKIPSTONE_{_table(cls).upper()}_"
@@ -56,6 +63,8 @@ def parse_flags(cls: type[BaseModel], argv: Sequence[str]) -> tuple[dict[str, An
     parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("--config", dest=" config")
     for name, field in cls.model_fields.items():
+        if not has_flag(field):
+            continue
         if _plain_type(field.annotation) is bool:
             action = argparse.BooleanOptionalAction
             parser.add_argument(flag_name(name), dest=name, action=action)
@@ -63,7 +72,8 @@ def parse_flags(cls: type[BaseModel], argv: Sequence[str]) -> tuple[dict[str, An
             parser.add_argument(flag_name(name), dest=name)
     found, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        flags = [flag_name(name) for name in cls.model_fields] + ["--config", "--print-config"]
+        flags = [flag_name(name) for name, field in cls.model_fields.items() if has_flag(field)]
+        flags += ["--config", "--print-config"]
         word = unknown[0].partition("=")[0]
         if not word.startswith("-"):
             raise ConfigError(f"unexpected argument {word}, all settings are flags (--help)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from skipstone_shared.config_sources import CONFIG_ENV, env_name, flag_name
+from skipstone_shared.config_sources import CONFIG_ENV, env_name, flag_name, has_flag
 
 if TYPE_CHECKING:
     from skipstone_shared.config import ServiceSettings
@@ -36,9 +36,8 @@ def format_help(cls: type[ServiceSettings]) -> str:
         else:
             default = f"Default: {_toml(field.get_default(call_default_factory=True))}."
         description = " ".join((field.description or "").split())
-        lines += _entry(
-            f"{flag} {kind}".rstrip(), f"{description} {default} Env: {env_name(cls, name)}."
-        )
+        head = f"{flag} {kind}".rstrip() if has_flag(field) else f"{name} (no flag)"
+        lines += _entry(head, f"{description} {default} Env: {env_name(cls, name)}.")
     return "\n".join(lines) + "\n"
 
 
