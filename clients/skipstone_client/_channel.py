@@ -77,6 +77,7 @@ LATENT_KV = Service(
         "GetStats",
     ),
 )
+MIGRATION = Service("migration", "skipstone.migration.v1.Migration", ("MigrateEntries",))
 DENOISE = Service(
     "denoise", "skipstone.denoise.v1.Denoise", ("GetCapabilities", "PlanGeneration", "GetStats")
 )

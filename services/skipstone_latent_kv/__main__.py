@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Protocol, TypedDict
 
 from prometheus_client.registry import Collector
@@ -15,14 +16,18 @@ from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
+from skipstone_latent_kv.mirrored_store import MirroredStore
+from skipstone_latent_kv.movable_store import MovableStore
 from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.store import LatentStore
 from skipstone_latent_kv.store_metrics import StoreMetrics, TotalledStore
+from skipstone_latent_kv.store_mover import StoreMover
 from skipstone_latent_kv.stream_budget import StreamBudget, StreamLimits
 from skipstone_latent_kv.sweeper import Sweepable, Sweeper
-from skipstone_shared.config import load_settings
+from skipstone_shared.config import load_settings, resolve_settings
 from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.grpc_server import Mounted, serve
+from skipstone_shared.migration_server import with_migration
 
 
 class ServedStore(LatentStore, Sweepable, TotalledStore, Protocol):
@@ -49,8 +54,13 @@ def main() -> int:
 def build(settings: LatentKVSettings) -> Mounted:
     """Opens the configured store and puts a server's parts around it."""
     store = open_store(settings)
+    mirrored = None
+    if settings.migrate_to is not None:
+        store = mirrored = mirror(store, settings, settings.migrate_to)
     sweeper = Sweeper(store, settings.sweep_interval_s)
     collectors: list[Collector] = [StoreMetrics(store, settings.quota_bytes)]
+    if mirrored is not None:
+        collectors += mirrored.collectors
     served: LatentStore = store
     if settings.memory_tier_bytes:
         tier = MemoryTier(store, settings.memory_tier_bytes)
@@ -69,7 +79,47 @@ def build(settings: LatentKVSettings) -> Mounted:
     collectors += budget.collectors
     watchdog = Sweeper(budget, min(1.0, settings.stall_timeout_s))
     on_stop = [watchdog.stop, sweeper.stop, measured.close]
-    return mount(measured, settings.max_watchers, on_stop, collectors, budget)
+    mounted = mount(measured, settings.max_watchers, on_stop, collectors, budget)
+    return mounted if mirrored is None else with_migration(mounted, StoreMover(mirrored))
+
+
+def mirror(source: ServedStore, settings: LatentKVSettings, target_file: Path) -> MirroredStore:
+    """Opens the store that entries move to, and puts both together.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting in it is wrong.
+        FailedPrecondition: entries cannot move between these; the message says why.
+        Unavailable: the store to move to does not answer.
+    """
+    target_settings, _ = resolve_settings(LatentKVSettings, ["--config", str(target_file)], {})
+    if place_of(target_settings) == place_of(settings):
+        raise FailedPrecondition(f"migrate_to: {target_file} names the store that serves already")
+    if target_settings.migrate_to is not None:
+        raise FailedPrecondition(f"migrate_to: {target_file} itself has migrate_to; take it out")
+    return MirroredStore(movable(source), movable(open_store(target_settings)))
+
+
+def movable(store: ServedStore) -> MovableStore:
+    """The store, if entries can move from and to it.
+
+    Raises:
+        FailedPrecondition: they cannot.
+    """
+    if isinstance(store, MovableStore):
+        return store
+    engine = store.get_capabilities().engine
+    raise FailedPrecondition(f"migrate_to: entries cannot move from or to {engine}")
+
+
+def place_of(settings: LatentKVSettings) -> tuple[object, ...]:
+    """Where a store keeps its entries: settings with equal places name the same store."""
+    match settings.store:
+        case "lmdb":
+            return "lmdb", settings.data_dir.resolve()
+        case "redis":
+            return "redis", sorted(settings.redis_urls), settings.redis_prefix
+        case _:
+            return (settings,)
 
 
 def open_store(settings: LatentKVSettings) -> ServedStore:

@@ -99,6 +99,11 @@ class LatentKVSettings(ServiceSettings):
     initial_map_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """Address space the lmdb store starts with; it doubles when that is full, without a restart."""
 
+    migrate_to: Path | None = None
+    """Settings file of the store to move to, whose table latent_kv says where it is and what it may
+    hold. What is written goes there too, and `skipstone kv migrate` copies the rest, while the
+    store above serves on; none: no move."""
+
     max_watchers: int = Field(default=4, ge=1)
     """WatchEvictions streams at a time; each occupies one of max_workers."""
 

@@ -18,6 +18,9 @@ from skipstone_shared.stored_entries import EvictionKind, StoredEntry, StoredSna
 EntryKey = tuple[str, str]
 """Namespace and entry id."""
 
+_BEFORE_ALL_USES = 10**14
+"""Milliseconds since the epoch less this are below every number of a use until the year 5138."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntryState:
@@ -67,6 +70,18 @@ class EntryState:
         """The entry without a lease."""
         return dataclasses.replace(self, committed=True, lease_expire_time=None)
 
+    def as_adopted(self, entry: StoredEntry) -> EntryState:
+        """The entry, committed, with the history that it had in another store."""
+        return dataclasses.replace(
+            self.as_committed(),
+            create_time=entry.create_time,
+            access_time=entry.access_time,
+            read_count=entry.read_count,
+            pinned=entry.pinned,
+            first_use=use_elsewhere(entry.create_time),
+            last_use=use_elsewhere(entry.access_time),
+        )
+
     def stored_entry(self, snapshots: Iterable[StoredSnapshot]) -> StoredEntry:
         """The entry as stores answer it."""
         return StoredEntry(
@@ -93,6 +108,11 @@ class EntryState:
     def outlived(self, ttl_s: float, now: float) -> bool:
         """Whether its time to live is over; 0 means none."""
         return ttl_s > 0 and self.is_evictable and self.create_time + ttl_s <= now
+
+
+def use_elsewhere(time: float) -> int:
+    """The number of a use in another store, by its time: before all uses of this one."""
+    return int(time * 1000) - _BEFORE_ALL_USES
 
 
 class _Namespace:
@@ -193,6 +213,13 @@ class EntryTable:
                 state = dataclasses.replace(state, first_use=first_use, last_use=self._uses)
             self._replace(state.key, state)
 
+    def adopt(self, state: EntryState) -> None:
+        """Replaces an entry by one whose uses may be earlier than those it had."""
+        with self._lock:
+            self._record(state.key)
+            self._replace(state.key, None)  # Queues only look again at what ranks higher.
+            self._replace(state.key, state)
+
     def remove(self, key: EntryKey) -> None:
         """Removes an entry that is there."""
         with self._lock:
@@ -217,6 +244,11 @@ class EntryTable:
         with self._lock:
             touched, self._touched = self._touched, set()
             return [state for key in touched if (state := self.get(key)) is not None]
+
+    def namespaces(self) -> list[str]:
+        """Namespaces that have entries, ascending."""
+        with self._lock:
+            return sorted(self._namespaces)
 
     def in_namespace(self, namespace: str) -> list[EntryState]:
         """The entries of a namespace, in no order."""

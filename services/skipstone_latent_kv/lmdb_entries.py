@@ -199,6 +199,11 @@ class LmdbEntries:
         self.table.put(state, used)
         self.rows.put_entry(txn, state)
 
+    def adopt(self, txn: Transaction, state: EntryState) -> None:
+        """Replaces an entry; see ``EntryTable.adopt``."""
+        self.table.adopt(state)
+        self.rows.put_entry(txn, state)
+
     def remove(self, txn: Transaction, key: EntryKey, kind: EvictionKind) -> None:
         """Removes an entry that is there, with all its snapshots."""
         self.table.remove(key)

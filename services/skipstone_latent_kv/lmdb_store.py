@@ -151,12 +151,19 @@ class LmdbStore:
 
     def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
         """See ``LatentStore``; the data are a copy, so that a slow caller holds no transaction."""
+        snapshot = self.peek_latent(namespace, ref)
+        self._count_use(snapshot.ref)
+        return snapshot
+
+    def peek_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
+        """See ``MovableStore``."""
         head, data = self._read(namespace, ref, self._entries.value)
         return Snapshot(head.ref, head.metadata, data)
 
     def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
         """See ``LatentStore``."""
         head, _ = self._read(namespace, ref, lambda txn, record: None)
+        self._count_use(head.ref)
         return head
 
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
@@ -241,6 +248,25 @@ class LmdbStore:
 
         return self._entries.change(pin)
 
+    def adopt_entries(self, namespace: str, entries: Sequence[StoredEntry]) -> list[bool]:
+        """See ``MovableStore``."""
+        namespace = checked_namespace(namespace)
+        self._check_open()
+
+        def adopt(txn: Transaction) -> list[bool]:
+            states = [self._entries.live(txn, (namespace, entry.entry_id)) for entry in entries]
+            for state, entry in zip(states, entries, strict=True):
+                if state is not None:
+                    self._entries.adopt(txn, state.as_adopted(entry))
+            return [state is not None for state in states]
+
+        return self._entries.change(adopt)
+
+    def namespaces(self) -> list[str]:
+        """See ``MovableStore``."""
+        self._check_open()
+        return self._entries.table.namespaces()
+
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """See ``LatentStore``."""
         namespace = checked_namespace(namespace)
@@ -318,7 +344,7 @@ class LmdbStore:
         ref: LatentRef,
         load: Callable[[Transaction, SnapshotRecord], T],
     ) -> tuple[StoredSnapshot, T]:
-        """A snapshot, and what ``load`` makes of its record; counts as a read."""
+        """A snapshot, and what ``load`` makes of its record."""
         key = incoming.check_ref(namespace, ref), ref.entry_id
         missing = LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
         self._check_open()
@@ -335,8 +361,10 @@ class LmdbStore:
         except DataCorrupt as error:
             self._entries.remove_corrupt(key, error)
             raise missing from error
-        self._entries.table.touch(key, self._clock())
         return StoredSnapshot(stored, record.metadata), loaded
+
+    def _count_use(self, ref: LatentRef) -> None:
+        self._entries.table.touch((ref.namespace, ref.entry_id), self._clock())
 
     def _before_write(
         self, txn: Transaction, key: EntryKey, step_index: int, now: float

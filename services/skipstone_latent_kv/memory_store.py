@@ -103,13 +103,19 @@ class MemoryStore:
 
     def read_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
         """See ``LatentStore``."""
+        with self._open_lock():
+            snapshot = self.peek_latent(namespace, ref)
+            self._table.touch((snapshot.ref.namespace, ref.entry_id), self._clock())
+            return snapshot
+
+    def peek_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
+        """See ``MovableStore``."""
         key = incoming.check_ref(namespace, ref), ref.entry_id
         with self._open_lock():
             snapshot = self._snapshots.get(key, {}).get(ref.step_index)
             if snapshot is None or self._find(key) is None:
                 raise LatentNotFound(f"no snapshot at step {ref.step_index} of entry {key[1]!r}")
             check_matches(ref, snapshot.ref)
-            self._table.touch(key, self._clock())
             return snapshot
 
     def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
@@ -174,6 +180,23 @@ class MemoryStore:
                     self._table.put(dataclasses.replace(state, pinned=pinned))
                 found.append(state is not None)
         return found
+
+    def adopt_entries(self, namespace: str, entries: Sequence[StoredEntry]) -> list[bool]:
+        """See ``MovableStore``."""
+        namespace = checked_namespace(namespace)
+        found = []
+        with self._open_lock():
+            for entry in entries:
+                state = self._find((namespace, entry.entry_id))
+                if state is not None:
+                    self._table.adopt(state.as_adopted(entry))
+                found.append(state is not None)
+        return found
+
+    def namespaces(self) -> list[str]:
+        """See ``MovableStore``."""
+        with self._open_lock():
+            return self._table.namespaces()
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """See ``LatentStore``."""

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from skipstone_latent_kv.entry_table import EntryKey
+from skipstone_latent_kv.entry_table import EntryKey, use_elsewhere
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import (
     AgedLeastBenefit,
@@ -53,7 +53,7 @@ from skipstone_latent_kv.redis_errors import redis_trouble
 from skipstone_latent_kv.redis_servers import RedisServers, Script
 from skipstone_latent_kv.redis_values import ValueName
 from skipstone_shared.errors import FailedPrecondition, QuotaExceeded, Unavailable
-from skipstone_shared.stored_entries import EvictionEvent, EvictionKind, StoreStats
+from skipstone_shared.stored_entries import EvictionEvent, EvictionKind, StoredEntry, StoreStats
 
 _FORMAT = "1"
 
@@ -170,6 +170,15 @@ class RedisCatalog:
     def pin(self, namespace: str, entry_ids: Sequence[str], pinned: bool) -> list[bool]:
         """Pins or unpins; whether each entry is there."""
         return [bool(n) for n in self._call("pin", namespace, "1" if pinned else "", *entry_ids)]
+
+    def adopt(self, namespace: str, entries: Sequence[StoredEntry]) -> list[bool]:
+        """Commits entries with the history they had elsewhere; whether each is there."""
+        told: list[str] = []
+        for entry in entries:
+            told += [entry.entry_id, repr(entry.create_time), repr(entry.access_time)]
+            told += [str(entry.read_count), "1" if entry.pinned else ""]
+            told += map(str, map(use_elsewhere, (entry.create_time, entry.access_time)))
+        return [bool(n) for n in self._call("adopt", namespace, *told)]
 
     def delete(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """Removes entries; whether each was there."""

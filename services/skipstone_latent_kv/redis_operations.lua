@@ -140,6 +140,29 @@ function operations.pin(namespace, pinned, ...)
   return found
 end
 
+-- Commits entries with the history they had in another store: id, creation, last use, reads, pin,
+-- and the numbers that stand for both times, of each.
+function operations.adopt(namespace, ...)
+  local told, found = { ... }, {}
+  for i = 1, #told, 7 do
+    local row = live(namespace, told[i])
+    found[#found + 1] = row and 1 or 0
+    if row then
+      unlink(row)
+      if row.lease then
+        row.lease = nil
+        add_totals(namespace, 0, 0, 0, 1)
+      end
+      row.created, row.accessed = tonumber(told[i + 1]), tonumber(told[i + 2])
+      row.reads, row.pinned = tonumber(told[i + 3]), told[i + 4] == '1'
+      row.first_use, row.last_use = tonumber(told[i + 5]), tonumber(told[i + 6])
+      save(row)
+      link(row)
+    end
+  end
+  return found
+end
+
 function operations.delete(namespace, ...)
   local found = {}
   for i, id in ipairs({ ... }) do

@@ -52,12 +52,17 @@ class RedisReader:
             LatentNotFound: there is none.
             FingerprintMismatch: another one is stored than the reference names.
         """
-        head, data = self._find(key, ref, self._load)
+        head, data = self._find(key, ref, self._used, self._load)
+        return Snapshot(head.ref, head.metadata, data)
+
+    def peek(self, key: EntryKey, ref: LatentRef) -> Snapshot:
+        """A snapshot; as ``snapshot`` but that it is no use of the entry."""
+        head, data = self._find(key, ref, self._seen, self._load)
         return Snapshot(head.ref, head.metadata, data)
 
     def head(self, key: EntryKey, ref: LatentRef) -> StoredSnapshot:
         """A snapshot without its bytes, which are not moved; as ``snapshot`` in all else."""
-        return self._find(key, ref, self._load_head)[0]
+        return self._find(key, ref, self._used, self._load_head)[0]
 
     def entry(self, key: EntryKey) -> StoredEntry:
         """An entry.
@@ -108,11 +113,22 @@ class RedisReader:
             found.append(entry)
         return found
 
+    def _used(self, key: EntryKey, ref: LatentRef) -> StoredValue | None:
+        return self._catalog.use(key, ref.step_index, ref.xxh3_64)
+
+    def _seen(self, key: EntryKey, ref: LatentRef) -> StoredValue | None:
+        row = self._catalog.get(key)
+        return row.values.get(ref.step_index) if row else None
+
     def _find(
-        self, key: EntryKey, ref: LatentRef, load: Callable[[StoredValue], _Loaded]
+        self,
+        key: EntryKey,
+        ref: LatentRef,
+        look_up: Callable[[EntryKey, LatentRef], StoredValue | None],
+        load: Callable[[StoredValue], _Loaded],
     ) -> tuple[StoredSnapshot, memoryview | bytes]:
         for _ in range(_MOST_LOOKS):
-            value = self._catalog.use(key, ref.step_index, ref.xxh3_64)
+            value = look_up(key, ref)
             if value is None:
                 raise _no_snapshot(key, ref)
             try:

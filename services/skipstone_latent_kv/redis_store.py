@@ -148,6 +148,12 @@ class RedisStore:
         self._check_open()
         return self._reader.snapshot((namespace, ref.entry_id), ref)
 
+    def peek_latent(self, namespace: str, ref: LatentRef) -> Snapshot:
+        """See ``MovableStore``."""
+        namespace = incoming.check_ref(namespace, ref)
+        self._check_open()
+        return self._reader.peek((namespace, ref.entry_id), ref)
+
     def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
         """See ``LatentStore``."""
         namespace = incoming.check_ref(namespace, ref)
@@ -198,6 +204,17 @@ class RedisStore:
         incoming.check_batch(entry_ids, self._capabilities)
         self._check_open()
         return self._catalog.pin(namespace, entry_ids, pinned)
+
+    def adopt_entries(self, namespace: str, entries: Sequence[StoredEntry]) -> list[bool]:
+        """See ``MovableStore``."""
+        namespace = checked_namespace(namespace)
+        self._check_open()
+        return self._catalog.adopt(namespace, entries)
+
+    def namespaces(self) -> list[str]:
+        """See ``MovableStore``."""
+        self._check_open()
+        return self._catalog.namespaces()
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """See ``LatentStore``."""

@@ -144,6 +144,9 @@ _SERVICES: Mapping[str, Mapping[str, Rule]] = {
         "WatchEvictions": Rule(Right.READ, _watched),
         "GetStats": _READ,
     },
+    "skipstone.migration.v1.Migration": {
+        "MigrateEntries": Rule(Right.ADMIN, _everything),
+    },
     "skipstone.denoise.v1.Denoise": {
         "GetCapabilities": _ANYBODY,
         "PlanGeneration": _GENERATE,

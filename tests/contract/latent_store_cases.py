@@ -19,6 +19,7 @@ from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.memory_tier import MemoryTier
 from skipstone_latent_kv.metrics_store import MetricsStore
+from skipstone_latent_kv.mirrored_store import MirroredStore
 from skipstone_latent_kv.redis_connection import RedisAddress
 from skipstone_latent_kv.redis_store import RedisStore
 from skipstone_latent_kv.server import mount
@@ -67,31 +68,25 @@ class Opened:
 Open = Callable[[Path, ExitStack, Clock, Options], Opened]
 
 
+def _common(clock: Clock, options: Options) -> dict[str, Any]:
+    return {
+        "quotas": options.quotas,
+        "policy": options.policy,
+        "ttl_s": options.ttl_s,
+        "max_snapshot_bytes": MAX_SNAPSHOT_BYTES,
+        "event_history": options.event_history,
+        "clock": clock,
+    }
+
+
 def open_memory(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
-    store = MemoryStore(
-        quotas=options.quotas,
-        policy=options.policy,
-        ttl_s=options.ttl_s,
-        max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
-        event_history=options.event_history,
-        clock=clock,
-    )
+    store = MemoryStore(**_common(clock, options))
     stack.callback(store.close)
     return Opened(store, store.sweep)
 
 
 def open_lmdb(path: Path, stack: ExitStack, clock: Clock, options: Options, **more: Any) -> Opened:
-    store = LmdbStore(
-        path / "lmdb",
-        quotas=options.quotas,
-        policy=options.policy,
-        ttl_s=options.ttl_s,
-        max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
-        event_history=options.event_history,
-        initial_map_bytes=1 << 20,
-        clock=clock,
-        **more,
-    )
+    store = LmdbStore(path / "lmdb", initial_map_bytes=1 << 20, **_common(clock, options), **more)
     stack.callback(store.close)
     return Opened(store, store.sweep)
 
@@ -126,17 +121,17 @@ def open_tiered_remote(path: Path, stack: ExitStack, clock: Clock, options: Opti
 def open_redis_at(
     address: RedisAddress, stack: ExitStack, clock: Clock, options: Options, **more: Any
 ) -> Opened:
-    store = RedisStore(
-        address,
-        prefix=f"test-{uuid.uuid4().hex}",
-        quotas=options.quotas,
-        policy=options.policy,
-        ttl_s=options.ttl_s,
-        max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
-        event_history=options.event_history,
-        clock=clock,
-        **more,
-    )
+    prefix = f"test-{uuid.uuid4().hex}"
+    store = RedisStore(address, prefix=prefix, **_common(clock, options), **more)
+    stack.callback(store.close)
+    return Opened(store, store.sweep)
+
+
+def open_mirrored(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    """While its entries move to another store; both are swept."""
+    source = LmdbStore(path / "source", initial_map_bytes=1 << 20, **_common(clock, options))
+    target = MemoryStore(**_common(clock, options))
+    store = MirroredStore(source, target)
     stack.callback(store.close)
     return Opened(store, store.sweep)
 
@@ -161,6 +156,7 @@ IMPLEMENTATIONS: list[Open] = [
     open_client,
     open_tiered,
     open_tiered_remote,
+    open_mirrored,
     open_redis,
     open_redis_cluster,
     open_valkey,

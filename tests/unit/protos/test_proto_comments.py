@@ -25,8 +25,13 @@ MESSAGES, ENUMS, SERVICES = 4, 5, 6
 NESTED_MESSAGES, NESTED_ENUMS, FIELDS, ONEOFS = 3, 4, 2, 8
 VALUES = METHODS = 2
 
-# They ask about the server, or which namespaces there are, and not about anybody's data.
-REQUESTS_WITHOUT_NAMESPACE = {"GetCapabilitiesRequest", "ListNamespacesRequest"}
+# They ask about the server, or which namespaces there are, and not about anybody's data; or are
+# about all of it, for who administers all namespaces.
+REQUESTS_WITHOUT_NAMESPACE = {
+    "GetCapabilitiesRequest",
+    "ListNamespacesRequest",
+    "MigrateEntriesRequest",
+}
 
 
 @pytest.fixture(scope="module")

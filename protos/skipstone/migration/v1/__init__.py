@@ -1,0 +1,1 @@
+"""Generated stubs of `skipstone.migration.v1`."""
