@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from skipstone_embedding.model_files import BUNDLED_GATE, MINILM, NO_RERANKER
 from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.ports import DEFAULT_PORTS
 
-_Url = Annotated[str, StringConstraints(pattern=r"^(https?://[^/@\s?#]+(/[^@\s?#]*)?)?$")]
-"""Empty, or an address without credentials: those would show in logs."""
+_URL = re.compile(r"https?://[^/@\s?#]+(/[^@\s?#]*)?")
 
 
 class EmbeddingSettings(ServiceSettings):
@@ -36,7 +36,7 @@ class EmbeddingSettings(ServiceSettings):
     """Branch, tag or commit of a Hugging Face id; empty for its main branch. With another engine:
     a word that you change with the weights; empty: what the service says, or its vectors show."""
 
-    url: _Url = ""
+    url: str = ""
     """Where the service of engine is: https://api.openai.com/v1, http://tei:80."""
 
     api_key: SecretStr = Field(default=SecretStr(""), json_schema_extra={"flag": False})
@@ -99,7 +99,7 @@ class EmbeddingSettings(ServiceSettings):
     """Who scores: local = this process; tei = a service at reranker_url that answers POST /rerank
     as Text-Embeddings-Inference does; reranker is then the name it must have, bundled for any."""
 
-    reranker_url: _Url = ""
+    reranker_url: str = ""
     """Where the service of reranker_engine is: http://tei-reranker:80."""
 
     reranker_api_key: SecretStr = Field(default=SecretStr(""), json_schema_extra={"flag": False})
@@ -134,6 +134,11 @@ class EmbeddingSettings(ServiceSettings):
         return self
 
     def _check_remotes(self) -> None:
+        for name in ("url", "reranker_url"):
+            url: str = getattr(self, name)
+            # Here and not as a pattern of the field: that error would repeat a password.
+            if url and not _URL.fullmatch(url):
+                raise ValueError(f"{name} must be http:// or https:// without user and password")
         if (self.engine == "transformers") == bool(self.url):
             raise ValueError("url and one of the engines openai and tei need each other")
         if (self.reranker_engine == "local") == bool(self.reranker_url):

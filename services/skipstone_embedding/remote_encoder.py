@@ -211,6 +211,8 @@ class RemoteEncoder:
         """
         with self._lock:
             if self._known is known:
+                # Until another one is known every call looks: none gets vectors of the wrong name.
+                self._next_check = self._clock()
                 found = self._look()
                 if found.model_id == known.model_id:
                     raise FailedPrecondition(
@@ -223,6 +225,7 @@ class RemoteEncoder:
                     now=found.model_id,
                 )
                 self._known = found
+                self._next_check = self._clock() + CHECK_INTERVAL_S
         raise Unavailable("the remote encoder has another model now; ask again")
 
     def _look(self) -> _Known:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.test_encoder import PICTURE
+from tests.servers.remote_models import RemoteModels, serve_remote_models
 from tests.unit.embedding.tiny_rerankers import write_tiny_cross_encoder, write_tiny_qwen3_vl
 
 from skipstone_client.embedding import EmbeddingClient
@@ -18,8 +19,10 @@ from skipstone_embedding.loading import load_reranker
 from skipstone_embedding.minilm_encoder import load_minilm
 from skipstone_embedding.model_files import find_model
 from skipstone_embedding.qwen3_vl import Qwen3VLReranker
+from skipstone_embedding.remote_service import RemoteOptions, RemoteService
 from skipstone_embedding.reranker import Reranker
 from skipstone_embedding.server import mount
+from skipstone_embedding.tei_reranker import Scores, TeiReranker, TeiRerankerOptions
 from skipstone_shared.embeddings import EmbeddingInput
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument
 from skipstone_shared.grpc_server import in_process_server
@@ -64,12 +67,32 @@ def make_remote(directory: Path, stack: ExitStack) -> Reranker:
     return RemoteReranker(stack.enter_context(EmbeddingClient(target)))  # type: ignore[return-value]
 
 
+def make_tei(directory: Path, stack: ExitStack) -> Reranker:
+    return make_http(make_cross_encoder(directory, stack), stack, "normalised")
+
+
+def make_tei_of_logits(directory: Path, stack: ExitStack) -> Reranker:
+    return make_http(make_cross_encoder(directory, stack), stack, "logits")
+
+
+def make_http(served: Reranker, stack: ExitStack, scores: Scores) -> Reranker:
+    models = RemoteModels(load_minilm(), served)
+    models.info["model_type"] = {"reranker": {"id2label": {"0": "LABEL_0"}}}
+    models.ignores_raw_scores = scores == "logits"
+    stack.enter_context(serve_remote_models(models))
+    service = RemoteService(RemoteOptions(url=models.url, timeout_s=30.0))
+    stack.callback(service.close)
+    return TeiReranker(service, TeiRerankerOptions(scores=scores))
+
+
 MAKERS = [
     make_bundled,
     make_cross_encoder,
     make_cross_encoder_of_two_labels,
     make_qwen3_vl,
     make_remote,
+    make_tei,
+    make_tei_of_logits,
 ]
 
 
