@@ -100,7 +100,7 @@ chart: $(STAMP) ## write the schema of the Helm chart anew, after a change of se
 IMAGE_BUILD ?= docker build
 IMAGE_PREFIX ?= skipstone
 IMAGE_TAG ?= 0.1.0
-IMAGES ?= latent-kv vector-index orchestrator embedding denoise
+IMAGES ?= latent-kv vector-index orchestrator gateway embedding denoise
 images: ## build an image per service; IMAGE_BUILD="buildah bud" IMAGES=latent-kv
 	@set -e; for name in $(IMAGES); do \
 	  $(IMAGE_BUILD) --file deploy/images/Dockerfile --target $$name --tag $(IMAGE_PREFIX)/$$name:$(IMAGE_TAG) .; \

@@ -16,6 +16,7 @@ from typing import Any
 
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_embedding.config import EmbeddingSettings
+from skipstone_gateway.config import GatewaySettings
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_shared.config import ServiceSettings
@@ -31,6 +32,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "vectorIndex": VectorIndexSettings,
     "latentKv": LatentKVSettings,
     "denoise": DenoiseSettings,
+    "gateway": GatewaySettings,
 }
 """Section of the values file to the settings of its service."""
 
@@ -53,13 +55,36 @@ _OF_ALL = {
     "tls_cert_file",
     "tls_key_file",
 }
-_OF_CALLERS = {"embedding_target", "vector_index_target", "latent_kv_target", "denoise_target"}
+_OF_CALLERS = {
+    "orchestrator_target",
+    "embedding_target",
+    "vector_index_target",
+    "latent_kv_target",
+    "denoise_target",
+}
+_OF_GRPC = {
+    "access_file",
+    "client_token_file",
+    "health_port",
+    "max_connection_age_s",
+    "tls_ca_file",
+}
 
 
 def set_by_the_chart(key: str) -> set[str]:
     """Settings of a section that other values decide, so that the two cannot disagree."""
     more = {"model"} if key == "denoise" else set()
-    return (_OF_ALL | _OF_CALLERS | more) & SETTINGS[key].model_fields.keys()
+    return ((_OF_ALL | _OF_CALLERS | more) & SETTINGS[key].model_fields.keys()) - never_set(key)
+
+
+def never_set(key: str) -> set[str]:
+    """Settings that a pod never has.
+
+    The gateway refuses them or does nothing with them, but for two: neither browsers nor the probes
+    of a kubelet have a certificate that a `tls_ca_file` would ask for, and a token of its own
+    would be that of every caller without one.
+    """
+    return _OF_GRPC if key == "gateway" else set()
 
 
 def settings_schema(key: str) -> dict[str, Any]:
@@ -68,7 +93,7 @@ def settings_schema(key: str) -> dict[str, Any]:
     Secrets are left out too: a values file is no place for them, `extraEnv` refers to one.
     """
     schema = _fields_schema(SETTINGS[key], f"#/$defs/{key}Settings/$defs/")
-    hidden = set_by_the_chart(key)
+    hidden = set_by_the_chart(key) | never_set(key)
     schema["properties"] = {
         name: told for name, told in schema["properties"].items() if name not in hidden
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import sys
@@ -55,6 +56,9 @@ def _serve(settings: GatewaySettings, open_parts: ExitStack) -> int:
         timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
         ssl_context_factory=None if certificates is None else lambda *_: certificates.context,
     )
+    # The server takes both over while it runs and raises them again once it has drained.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     _Server(config, certificates).run(sockets=[listening])
     return 0
 

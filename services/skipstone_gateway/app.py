@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from skipstone_client.aio import AsyncLatentKVClient
+from skipstone_client.aio import AsyncLatentKVClient, AsyncOrchestratorClient
 from skipstone_gateway import http_errors, links
 from skipstone_gateway.artifact_shelf import ArtifactShelf
 from skipstone_gateway.body_limit import LimitBodies
@@ -27,10 +27,10 @@ from skipstone_gateway.images_api import ImagesApi
 from skipstone_gateway.models_api import list_models
 from skipstone_gateway.page_headers import PageHeaders
 from skipstone_gateway.request_scope import BindRequestId
-from skipstone_gateway.upstream import Orchestrators
+from skipstone_gateway.upstream import Orchestrators, Stores
 from skipstone_gateway.video_jobs import VideoJobs
 from skipstone_gateway.videos_api import VideosApi
-from skipstone_shared.errors import SkipstoneError
+from skipstone_shared.errors import PermissionDenied, SkipstoneError, Unauthenticated
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -68,13 +68,21 @@ async def _mount(app: FastAPI, settings: GatewaySettings, stack: AsyncExitStack)
     """Makes what needs the event loop, and its routes."""
     credentials = settings.credentials()
     orchestrators = Orchestrators(
-        settings.orchestrator_target, credentials, settings.generate_timeout_s
+        credentials,
+        lambda caller: AsyncOrchestratorClient(
+            settings.orchestrator_target,
+            generate_timeout_s=settings.generate_timeout_s,
+            credentials=caller,
+        ),
     )
     stack.push_async_callback(orchestrators.close)
-    store = None
+    stores = None
     if settings.latent_kv_target:
-        store = AsyncLatentKVClient(settings.latent_kv_target, credentials=credentials)
-        stack.push_async_callback(store.close)
+        stores = Stores(
+            credentials,
+            lambda caller: AsyncLatentKVClient(settings.latent_kv_target, credentials=caller),
+        )
+        stack.push_async_callback(stores.close)
     jobs = VideoJobs(
         max_jobs=settings.max_jobs,
         max_running=settings.max_running_jobs,
@@ -89,15 +97,19 @@ async def _mount(app: FastAPI, settings: GatewaySettings, stack: AsyncExitStack)
 
     async def health(request: Request) -> Response:
         """200 when the orchestrator answers, 503 otherwise."""
-        capabilities = await (await orchestrators.client(request)).get_capabilities(timeout_s=2.0)
-        return JSONResponse({"status": "ok", "model": capabilities.model_id})
+        client = await orchestrators.client(request)
+        try:
+            model = (await client.get_capabilities(timeout_s=2.0)).model_id
+        except (Unauthenticated, PermissionDenied):
+            model = ""  # It answers, to those with a token; a probe has none.
+        return JSONResponse({"status": "ok", "model": model})
 
     app.add_api_route("/healthz", health, methods=["GET"])
     app.add_api_route("/livez", _alive, methods=["GET"])
     app.add_api_route("/v1/models", models, methods=["GET"])
     app.include_router(ImagesApi(orchestrators, shelf, settings.public_url).router())
     app.include_router(VideosApi(orchestrators, jobs, settings.video_fps).router())
-    app.include_router(CacheApi(orchestrators, shelf, store).router())
+    app.include_router(CacheApi(orchestrators, shelf, stores).router())
     app.include_router(links.router(shelf))
     # Last: it takes every path that nothing else has.
     app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")

@@ -7,12 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from skipstone_client.aio import AsyncLatentKVClient
 from skipstone_client.json_values import plain
 from skipstone_gateway.artifact_shelf import ArtifactShelf
 from skipstone_gateway.links import artifact_answer
 from skipstone_gateway.requests import ExplainRequest
-from skipstone_gateway.upstream import Orchestrators
+from skipstone_gateway.upstream import Orchestrators, Stores
 from skipstone_shared.errors import EntryNotFound, Unimplemented
 from skipstone_shared.latents import checked_namespace
 
@@ -24,18 +23,18 @@ class CacheApi:
         self,
         orchestrators: Orchestrators,
         shelf: ArtifactShelf,
-        store: AsyncLatentKVClient | None,
+        stores: Stores | None,
     ) -> None:
         """Creates it.
 
         Args:
             orchestrators: Who knows the entries.
             shelf: Has pictures of those that were made here lately.
-            store: Pins entries; None where nobody does.
+            stores: Pin entries; None where nobody does.
         """
         self._orchestrators = orchestrators
         self._shelf = shelf
-        self._store = store
+        self._stores = stores
 
     def router(self) -> APIRouter:
         """Its routes."""
@@ -55,7 +54,7 @@ class CacheApi:
         client = await self._orchestrators.client(request)
         capabilities = await client.get_capabilities()
         told: dict[str, Any] = plain(await client.get_stats(namespace))
-        return {**told, "capabilities": plain(capabilities), "can_pin": self._store is not None}
+        return {**told, "capabilities": plain(capabilities), "can_pin": self._stores is not None}
 
     async def explain(self, body: ExplainRequest, request: Request) -> dict[str, Any]:
         """What a request would get and why, without generating."""
@@ -110,11 +109,10 @@ class CacheApi:
     async def _set_pinned(
         self, entry_id: str, request: Request, namespace: str, *, pinned: bool
     ) -> dict[str, Any]:
-        if self._store is None:
+        if self._stores is None:
             raise Unimplemented("this gateway has no latent_kv_target, by which it would pin")
-        client = await self._orchestrators.client(request)
-        await client.get_entry(entry_id, namespace)  # Raises unless the caller may see it.
-        (existed,) = await self._store.pin_entries(namespace, [entry_id], pinned)
+        store = await self._stores.client(request)
+        (existed,) = await store.pin_entries(namespace, [entry_id], pinned)
         if not existed:
             raise EntryNotFound(f"latent_kv has no entry {entry_id}", field="entry_id")
         return {"entry_id": entry_id, "pinned": pinned}

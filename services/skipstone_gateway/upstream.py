@@ -1,13 +1,15 @@
-"""Clients of the orchestrator, one for each token that callers send."""
+"""Clients of the services behind, one for each token that callers send."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from fastapi import Request
 
-from skipstone_client.aio import AsyncOrchestratorClient
+from skipstone_client.aio import AsyncLatentKVClient, AsyncOrchestratorClient
 from skipstone_shared.credentials import BEARER, Credentials, checked_token
 from skipstone_shared.errors import InvalidArgument
 
@@ -15,27 +17,32 @@ _MAX_CLIENTS = 64
 """A channel each; the one unused longest is closed for a new one."""
 
 
-class Orchestrators:
-    """Passes every caller's own token on, so that the orchestrator decides what it may do.
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+ClientT = TypeVar("ClientT", bound=_Closes)
+
+
+class ClientPerCaller(Generic[ClientT]):
+    """Passes every caller's own token on, so that the service behind decides what it may do.
 
     A caller without one is who the gateway is (``client_token_file``). For one event loop.
     """
 
-    def __init__(self, target: str, credentials: Credentials, timeout_s: float) -> None:
+    def __init__(self, credentials: Credentials, open_client: Callable[[Credentials], ClientT]):
         """Creates it without connecting.
 
         Args:
-            target: gRPC target of the orchestrator.
             credentials: The gateway's own.
-            timeout_s: Seconds that one generation may take.
+            open_client: Makes a client, which connects with its first call.
         """
-        self._target = target
         self._credentials = credentials
-        self._timeout_s = timeout_s
-        self._own = self._open(credentials)
-        self._by_token: OrderedDict[str, AsyncOrchestratorClient] = OrderedDict()
+        self._open = open_client
+        self._own = open_client(credentials)
+        self._by_token: OrderedDict[str, ClientT] = OrderedDict()
 
-    async def client(self, request: Request) -> AsyncOrchestratorClient:
+    async def client(self, request: Request) -> ClientT:
         """The client with the token of a request.
 
         Raises:
@@ -61,7 +68,6 @@ class Orchestrators:
         for client in (self._own, *self._by_token.values()):
             await client.close()
 
-    def _open(self, credentials: Credentials) -> AsyncOrchestratorClient:
-        return AsyncOrchestratorClient(
-            self._target, generate_timeout_s=self._timeout_s, credentials=credentials
-        )
+
+Orchestrators = ClientPerCaller[AsyncOrchestratorClient]
+Stores = ClientPerCaller[AsyncLatentKVClient]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import ssl
 import subprocess
@@ -71,6 +72,21 @@ def test_metrics_are_served_on_a_port_of_their_own() -> None:
         httpx.get(f"http://{address}/livez")
         told = httpx.get(f"http://127.0.0.1:{port}/metrics").text
     assert 'skipstone_gateway_requests_total{code="200",method="GET",route="/livez"} 1.0' in told
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_end_is_no_failure(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        service_command("gateway", "--port", "0"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=service_environment(),
+    ) as process:
+        assert process.stderr is not None
+        assert "serving" in process.stderr.readline()
+        process.send_signal(number)
+        assert process.stderr.read() == ""
+        assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import functools
+import ssl
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.certificates import Authority
 from tests.e2e.deploy.containers import REGISTRY, ContainerPod, Network, require_images
 from tests.e2e.deploy.pods import Pod, Release, require_mounts
 from tests.e2e.deploy.releases import small_release
+from tests.e2e.processes import wait_until
 from tests.unit.deploy.rendered import COMPONENTS, of_kind, render
 
 from skipstone_client import OrchestratorClient
@@ -29,7 +34,8 @@ def check_release(release: Release, queue_metric: str) -> None:
     pods = [pod for of_one in release.pods.values() for pod in of_one]
     assert {pod.workload.key for pod in pods} == set(COMPONENTS)
     for pod in pods:
-        assert pod.probe("readinessProbe")
+        # A gateway starts without waiting for its orchestrator.
+        wait_until(functools.partial(pod.probe, "readinessProbe"), f"{pod.workload.key} is ready")
         assert pod.probe("livenessProbe")
     params = GenerationParams("a red circle", num_inference_steps=10, seed=3)
     with OrchestratorClient(release.target("orchestrator")) as client:
@@ -43,10 +49,23 @@ def check_release(release: Release, queue_metric: str) -> None:
     assert again.provenance.tier is HitTier.EXACT
     assert again.artifact.data == first.artifact.data
     assert near.provenance.fallbacks == ()
+    assert over_http(release) == first.artifact.data
     for pod in pods:
         assert ("\n" + queue_metric in metrics(pod)) == (pod.workload.key == "denoise")
     for pod in pods:
         release.stop(pod)
+
+
+def over_http(release: Release) -> bytes:
+    """The same picture from the gateway."""
+    (gateway,) = release.pods["gateway"]
+    asked = {"prompt": "a red circle", "skipstone": {"steps": 10, "seed": 3}}
+    url = f"http://{gateway.target}/v1/images/generations"
+    answer = httpx.post(url, json=asked, timeout=60.0, trust_env=False)
+    answer.raise_for_status()
+    (picture,) = answer.json()["data"]
+    assert picture["skipstone"]["tier"] == "exact"
+    return base64.b64decode(picture["b64_json"])
 
 
 def metrics(pod: Pod) -> str:
@@ -134,3 +153,18 @@ def test_certificates_and_tokens_come_from_the_secrets_that_the_values_name(
                 client.generate(params, timeout_s=60.0)
         with OrchestratorClient(target) as client, pytest.raises(Unavailable):
             client.generate(params, timeout_s=60.0)
+        check_gateway(release, authority)
+
+
+def check_gateway(release: Release, authority: Authority) -> None:
+    """It is ready without a token, shows the certificate, and passes on whose token it is given."""
+    (gateway,) = release.pods["gateway"]
+    wait_until(lambda: gateway.probe("readinessProbe"), "the gateway is ready")
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.check_hostname = False  # the certificate is that of the name `skipstone`
+    url = f"https://{gateway.target}/v1/images/generations"
+    asked = {"prompt": "a red circle", "skipstone": {"steps": 10, "seed": 3}}
+    with httpx.Client(verify=context, trust_env=False, timeout=60.0) as http:
+        assert http.post(url, json=asked).status_code == 401
+        token = {"Authorization": "Bearer sks_of_the_services"}
+        assert http.post(url, json=asked, headers=token).status_code == 200

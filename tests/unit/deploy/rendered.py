@@ -26,6 +26,7 @@ COMPONENTS = {
     "vectorIndex": "vector-index",
     "latentKv": "latent-kv",
     "denoise": "denoise",
+    "gateway": "gateway",
 }
 """Section of the values file to the name of its objects."""
 
@@ -73,6 +74,18 @@ EVERYTHING: Mapping[str, Any] = {
         "model": {"name": "/models/wan", "existingClaim": "models"},
         "settings": {"block_adapters": {"Odd": {"lists": ["blocks"], "pattern": "h->h"}}},
         "networkPolicy": {"extraEgress": [{"ports": [{"protocol": "TCP", "port": 443}]}]},
+    },
+    "gateway": {
+        "autoscaling": {"enabled": True},
+        "service": {"type": "LoadBalancer", "port": 443, "annotations": {"a": "b"}},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "host": "pictures.example.com",
+            "tlsSecretName": "pictures",
+            "annotations": {"nginx.ingress.kubernetes.io/affinity": "cookie"},
+        },
+        "settings": {"public_url": "https://pictures.example.com", "video_fps": 24},
     },
     "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "tls": {"enabled": True, "secretName": "certificates", "serverName": "skipstone"},
@@ -161,6 +174,16 @@ class Workload:
         container: Manifest
         (container,) = self.pod["spec"]["containers"]
         return container
+
+    @property
+    def protocol(self) -> str:
+        """What callers speak to it: the name of its port, `grpc` or `http`."""
+        return "http" if "http" in self.ports else "grpc"
+
+    @property
+    def port(self) -> int:
+        """Where callers reach it."""
+        return self.ports[self.protocol]
 
     @property
     def ports(self) -> Mapping[str, int]:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import kubernetes_validate
 import pytest
 import yaml
-from helm.values_schema import SCHEMA, SETTINGS, set_by_the_chart, whole_schema
+from helm.values_schema import SCHEMA, SETTINGS, never_set, set_by_the_chart, whole_schema
 from helm_python.chart import lint
 from helm_python.errors import HelmError
 from tests.unit.deploy.rendered import CHART, RELEASES, of_kind, release, render, workloads
@@ -55,7 +55,7 @@ def test_the_schema_is_up_to_date() -> None:
 @pytest.mark.parametrize("key", SETTINGS)
 def test_every_setting_can_be_set_or_is_set_by_the_chart(key: str) -> None:
     schema = whole_schema()["$defs"][f"{key}Settings"]["properties"].keys()
-    own = set_by_the_chart(key)
+    own = set_by_the_chart(key) | never_set(key)
     assert not own & schema
     secrets = {
         name
@@ -81,6 +81,12 @@ def test_every_setting_can_be_set_or_is_set_by_the_chart(key: str) -> None:
         ({"latentKv": {"replicas": 2}}, "replicas must be 1"),
         ({"vectorIndex": {"autoscaling": {"enabled": True}}}, "replicas must be 1"),
         ({"embedding": {"enabled": False}}, "embedding.target"),
+        ({"gateway": {"settings": {"access_file": "callers"}}}, "access_file"),
+        ({"gateway": {"ingress": {"enabled": True}}}, "host"),
+        (
+            {key: {"enabled": key == "gateway"} for key in SETTINGS},
+            "gateway calls orchestrator: enable it, or set orchestrator.target",
+        ),
         ({"embedding": {"target": "dns:///other:50051"}}, "embedding.target"),
         ({key: {"enabled": False} for key in SETTINGS}, "no service"),
     ],
@@ -98,6 +104,7 @@ def test_whatever_is_refused_as_the_charts_own_is_set_by_it() -> None:
         prefix = f"SKIPSTONE_{workload.settings_class.service_name}_".upper()
         given = {variable.removeprefix(prefix).lower() for variable in workload.own_environment}
         assert set_by_the_chart(workload.key) <= given
+        assert not never_set(workload.key) & given
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_an_image_has_its_own_service_and_extra(component: str) -> None:
     assert exposed.split() == [str(port), str(workload.ports["metrics"])]
 
 
+def test_the_stores_images_have_the_clients_of_every_backend() -> None:
+    """Another backend is a setting of the chart, and must not need another image."""
+    for component in ("latent-kv", "vector-index"):
+        (more,) = re.findall(r"^ARG EXTRAS=(.*)$", stage(f"{component}-build"), re.MULTILINE)
+        extras = {e for e in PROJECT["optional-dependencies"] if e.startswith(f"{component}-")}
+        assert extras <= set(more.split(","))
+
+
 def test_images_run_as_the_user_of_the_pods() -> None:
     users = re.findall(r"^USER (.*)$", TEXT, re.MULTILINE)
     for workload in workloads(release("defaults")):
@@ -66,7 +74,7 @@ def test_stores_and_the_orchestrator_are_built_before_anything_with_torch() -> N
     assert "torch" in with_torch
 
 
-@pytest.mark.parametrize("name", ["latent_kv", "vector_index", "orchestrator"])
+@pytest.mark.parametrize("name", ["latent_kv", "vector_index", "orchestrator", "gateway"])
 def test_a_service_without_a_model_imports_no_torch(name: str) -> None:
     code = f"import skipstone_{name}.__main__, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

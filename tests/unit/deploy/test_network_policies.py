@@ -27,7 +27,7 @@ def test_only_those_may_talk_who_call_each_other(name: str) -> None:
         for destination in found:
             for port_name, port in destination.ports.items():
                 open_to_source = can_talk(release(name), source, destination, port)
-                needed = port_name == "grpc" and calls(source, destination)
+                needed = port_name == destination.protocol and calls(source, destination)
                 assert open_to_source == needed, (source.name, destination.name, port_name)
 
 
@@ -55,13 +55,14 @@ def test_clients_may_call_the_front_alone(name: str) -> None:
         if "podSelector" in peer and peer["podSelector"].get("matchLabels") == client
     ]
     keys = [workload.key for workload in found]
-    assert open_to_client == (["orchestrator"] if "orchestrator" in keys else keys)
+    fronts = [key for key in keys if key in ("orchestrator", "gateway")]
+    assert open_to_client == (fronts if "orchestrator" in keys else keys)
 
 
 def calls(source: Workload, destination: Workload) -> bool:
     """Whether the variables of one pod name the other."""
     targets = [v for n, v in source.own_environment.items() if n.endswith("_TARGET")]
-    return f"dns:///{destination.name}:{destination.ports['grpc']}" in targets
+    return f"dns:///{destination.name}:{destination.port}" in targets
 
 
 def policies_of(

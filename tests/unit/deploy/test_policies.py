@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import descriptor_pool
 from tests.unit.deploy.rendered import (
     RELEASES,
+    Manifest,
     Workload,
     of_kind,
     release,
@@ -72,12 +73,12 @@ def test_names_are_unique_and_allowed(name: str) -> None:
 def test_a_pod_starts_with_what_it_is_given(name: str) -> None:
     for workload in all_workloads(name):
         settings = settings_of(workload)
-        assert settings.port == workload.ports["grpc"]
+        assert settings.port == workload.port
         assert settings.port == DEFAULT_PORTS[settings.service_name]
         assert settings.metrics_port == workload.ports.get("metrics", 0)
         assert settings.health_port == workload.ports.get("health")
         assert settings.host == "0.0.0.0"
-        assert settings.max_connection_age_s > 0
+        assert (settings.max_connection_age_s > 0) == (workload.protocol == "grpc")
         assert workload.pod["spec"]["enableServiceLinks"] is False
 
 
@@ -88,9 +89,12 @@ def test_variables_are_given_once(name: str) -> None:
 
 
 def test_probes_ask_a_port_and_a_service_that_are_there(name: str) -> None:
-    """The port must be numeric, and the one without TLS."""
+    """The port must be numeric, and the one without TLS where the probe speaks none."""
     for workload in all_workloads(name):
         settings = settings_of(workload)
+        if workload.protocol == "http":
+            check_http_probes(workload, settings)
+            continue
         port = settings.port if settings.tls_cert_file is None else settings.health_port
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             asked = workload.container[probe]["grpc"]
@@ -98,6 +102,28 @@ def test_probes_ask_a_port_and_a_service_that_are_there(name: str) -> None:
             pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
             service = pool.FindServiceByName(asked["service"])
             assert service.file.name == SERVICES[workload.key].name
+
+
+def check_http_probes(workload: Workload, settings: Any) -> None:
+    """A gateway whose orchestrator is gone is not ready; it must not be started again for that."""
+    asked = {
+        probe: workload.container[probe]["httpGet"]
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+    }
+    assert {probe["port"] for probe in asked.values()} == {settings.port}
+    scheme = "HTTP" if settings.tls_cert_file is None else "HTTPS"
+    assert {probe["scheme"] for probe in asked.values()} == {scheme}
+    paths = [probe["path"] for probe in asked.values()]
+    assert paths == ["/livez", "/healthz", "/livez"]
+    assert settings.tls_ca_file is None, "a kubelet has no certificate to show"
+
+
+def test_the_gateway_has_no_token_of_its_own(name: str) -> None:
+    """It would be that of every caller who sends none."""
+    for workload in all_workloads(name):
+        if workload.key == "gateway":
+            assert settings_of(workload).client_token_file is None
+            assert "own-token" not in str(workload.pod)
 
 
 def test_a_pod_has_time_to_drain(name: str) -> None:
@@ -112,7 +138,7 @@ def test_a_pod_has_time_to_drain(name: str) -> None:
 def test_long_streams_outlive_the_age_of_their_connection(name: str) -> None:
     """A server ends what still runs drain_grace_s after a connection is too old."""
     for workload in all_workloads(name):
-        if workload.key in ("orchestrator", "denoise"):
+        if workload.key in ("orchestrator", "denoise", "gateway"):
             assert settings_of(workload).drain_grace_s >= 300
 
 
@@ -155,7 +181,10 @@ def test_clients_see_every_replica(name: str) -> None:
     services = {found["metadata"]["name"]: found for found in of_kind(release(name), "Service")}
     for workload in all_workloads(name):
         spec = services[workload.name]["spec"]
-        if workload.manifest["kind"] == "Deployment":
+        if workload.protocol == "http":
+            assert "clusterIP" not in spec
+            assert spec["sessionAffinity"] == "ClientIP"
+        elif workload.manifest["kind"] == "Deployment":
             assert spec["clusterIP"] == "None"
             assert spec["publishNotReadyAddresses"] is True
         for variable, target in workload.own_environment.items():
@@ -188,6 +217,12 @@ def test_selectors_take_exactly_the_pods_of_their_workload(name: str) -> None:
         assert service["metadata"]["name"].removesuffix("-front") == taken_one.name
         for port in service["spec"]["ports"]:
             assert port["targetPort"] in taken_one.ports
+    for ingress in of_kind(manifests, "Ingress"):
+        (rule,) = ingress["spec"]["rules"]
+        (path,) = rule["http"]["paths"]
+        backend = path["backend"]["service"]
+        (service,) = (s for s in of_kind(manifests, "Service") if is_named(s, backend["name"]))
+        assert backend["port"]["name"] in [port["name"] for port in service["spec"]["ports"]]
     for workload in found:
         for spread in workload.pod["spec"].get("topologySpreadConstraints", ()):
             assert [w for w in found if selects(spread["labelSelector"], w.labels)] == [workload]
@@ -195,6 +230,10 @@ def test_selectors_take_exactly_the_pods_of_their_workload(name: str) -> None:
         assert all(selects(monitor["spec"]["selector"], w.labels) for w in found)
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert all(endpoint["port"] in w.ports for w in found)
+
+
+def is_named(manifest: Manifest, name: str) -> bool:
+    return bool(manifest["metadata"]["name"] == name)
 
 
 def test_a_budget_lets_a_node_be_drained(name: str) -> None:

@@ -1,8 +1,15 @@
-{{/* A probe of the health service. Input: root, service, name. */}}
+{{/* A probe: of the health service, or of the path of an HTTP service. Input: root, service, path. */}}
 {{- define "skipstone.probe" -}}
+{{- if eq .service.protocol "http" -}}
+httpGet:
+  port: {{ .service.port }}
+  path: {{ .path }}
+  scheme: {{ ternary "HTTPS" "HTTP" .root.Values.tls.enabled }}
+{{- else -}}
 grpc:
   port: {{ ternary .root.Values.tls.healthPort .service.port .root.Values.tls.enabled }}
   service: {{ .service.protoService }}
+{{- end -}}
 {{- end }}
 
 {{/* The pod of a service. Input: root, service. */}}
@@ -87,29 +94,29 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       ports:
-        - name: grpc
+        - name: {{ $service.protocol }}
           containerPort: {{ $service.port }}
         {{- if $values.metrics.enabled }}
         - name: metrics
           containerPort: {{ $values.metrics.port }}
         {{- end }}
-        {{- if $values.tls.enabled }}
+        {{- if and $values.tls.enabled (eq $service.protocol "grpc") }}
         - name: health
           containerPort: {{ $values.tls.healthPort }}
         {{- end }}
       startupProbe:
-        {{- include "skipstone.probe" . | nindent 8 }}
+        {{- include "skipstone.probe" (merge (dict "path" "/livez") .) | nindent 8 }}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: {{ div (add $service.startupSeconds 4) 5 }}
       readinessProbe:
-        {{- include "skipstone.probe" . | nindent 8 }}
+        {{- include "skipstone.probe" (merge (dict "path" "/healthz") .) | nindent 8 }}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 2
       # Slow on purpose: what is only busy must not be ended.
       livenessProbe:
-        {{- include "skipstone.probe" . | nindent 8 }}
+        {{- include "skipstone.probe" (merge (dict "path" "/livez") .) | nindent 8 }}
         periodSeconds: 15
         timeoutSeconds: 10
         failureThreshold: 4
@@ -152,12 +159,12 @@ spec:
           mountPath: /etc/skipstone/tls
           readOnly: true
         {{- end }}
-        {{- if $values.access.secretName }}
+        {{- if and $values.access.secretName (eq $service.protocol "grpc") }}
         - name: access
           mountPath: /etc/skipstone/access
           readOnly: true
         {{- end }}
-        {{- if and $service.calls $values.access.clientTokenSecretName }}
+        {{- if $service.ownToken }}
         - name: token
           mountPath: /etc/skipstone/token
           readOnly: true
@@ -196,13 +203,13 @@ spec:
         secretName: {{ required "tls.enabled needs tls.secretName" $values.tls.secretName }}
         defaultMode: 0440
     {{- end }}
-    {{- with $values.access.secretName }}
+    {{- if and $values.access.secretName (eq $service.protocol "grpc") }}
     - name: access
       secret:
-        secretName: {{ . }}
+        secretName: {{ $values.access.secretName }}
         defaultMode: 0440
     {{- end }}
-    {{- if and $service.calls $values.access.clientTokenSecretName }}
+    {{- if $service.ownToken }}
     - name: token
       secret:
         secretName: {{ $values.access.clientTokenSecretName }}

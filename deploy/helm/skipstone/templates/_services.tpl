@@ -1,6 +1,8 @@
 {{/*
-What the five services are: the same for every release. `calls` decides targets and policies. Who has
-`ownEngines`, the default first, keeps data in its pod while `engineSetting` names one of them.
+What the six services are: the same for every release. `calls` decides targets and policies. Who has
+`ownEngines`, the default first, keeps data in its pod while `engineSetting` names one of them. Who has
+`protocol: http` has one address, is asked over HTTP whether it serves, and has no token of its own,
+which would be that of every caller without one; all others speak gRPC.
 */}}
 {{- define "skipstone.facts" -}}
 orchestrator:
@@ -37,6 +39,12 @@ denoise:
   port: 50054
   protoService: skipstone.denoise.v1.Denoise
   calls: [latentKv]
+gateway:
+  component: gateway
+  program: gateway
+  port: 8080
+  protocol: http
+  calls: [orchestrator, latentKv]
 {{- end }}
 
 {{/* The services that a release installs, as one YAML object by key: facts, common values, own ones. */}}
@@ -48,6 +56,8 @@ denoise:
 {{- if $own.enabled -}}
 {{- $service := mergeOverwrite (deepCopy $root.Values.common) (deepCopy $own) $facts -}}
 {{- $_ := set $service "key" $key -}}
+{{- $_ := set $service "protocol" ($facts.protocol | default "grpc") -}}
+{{- $_ := set $service "ownToken" (and $root.Values.access.clientTokenSecretName $facts.calls (ne $service.protocol "http")) -}}
 {{- $_ := set $service "fullname" (printf "%s-%s" (include "skipstone.fullname" $root) $facts.component) -}}
 {{- $engine := get $service.settings ($facts.engineSetting | default "") | default (first ($facts.ownEngines | default (list ""))) -}}
 {{- $_ := set $service "stateful" (has $engine ($facts.ownEngines | default list)) -}}
@@ -74,7 +84,7 @@ denoise:
 dns:///{{ include "skipstone.fullname" .root }}-{{ $facts.component }}:{{ $facts.port }}
 {{- else if $own.target -}}
 {{ $own.target }}
-{{- else if ne .by "denoise" -}}
+{{- else if not (and (eq .key "latentKv") (has .by (list "denoise" "gateway"))) -}}
 {{- fail (printf "%s calls %s: enable it, or set %s.target" .by .key .key) -}}
 {{- end -}}
 {{- end }}

@@ -20,8 +20,11 @@
       "host" $service.host
       "port" $service.port
       "metrics_port" (ternary $values.metrics.port 0 $values.metrics.enabled)
-      "drain_grace_s" $service.drainSeconds
-      "max_connection_age_s" $service.maxConnectionAgeSeconds -}}
+      "drain_grace_s" $service.drainSeconds -}}
+{{- $speaksGrpc := eq $service.protocol "grpc" -}}
+{{- if $speaksGrpc -}}
+{{- $_ := set $own "max_connection_age_s" $service.maxConnectionAgeSeconds -}}
+{{- end -}}
 {{- if $service.stateful -}}
 {{- $_ := set $own "data_dir" (printf "/var/lib/skipstone/%s" $service.program) -}}
 {{- end -}}
@@ -37,20 +40,25 @@
 {{- $_ := set $own "model" $service.model.name -}}
 {{- end -}}
 {{- if $values.tls.enabled -}}
+{{- if $speaksGrpc -}}
 {{- $_ := set $own "health_port" $values.tls.healthPort -}}
+{{- end -}}
 {{- range $prefix := ternary (list "" "client_") (list "") (not (empty $service.calls)) -}}
 {{- $_ := set $own (printf "%stls_cert_file" $prefix) "/etc/skipstone/tls/tls.crt" -}}
 {{- $_ := set $own (printf "%stls_key_file" $prefix) "/etc/skipstone/tls/tls.key" -}}
+{{- /* Browsers and kubelets have no certificate to show: callers of HTTP prove themselves by tokens. */ -}}
+{{- if or $speaksGrpc $prefix -}}
 {{- $_ := set $own (printf "%stls_ca_file" $prefix) "/etc/skipstone/tls/ca.crt" -}}
+{{- end -}}
 {{- end -}}
 {{- if and $service.calls $values.tls.serverName -}}
 {{- $_ := set $own "client_tls_server_name" $values.tls.serverName -}}
 {{- end -}}
 {{- end -}}
-{{- if $values.access.secretName -}}
+{{- if and $values.access.secretName $speaksGrpc -}}
 {{- $_ := set $own "access_file" "/etc/skipstone/access/access" -}}
 {{- end -}}
-{{- if and $service.calls $values.access.clientTokenSecretName -}}
+{{- if $service.ownToken -}}
 {{- $_ := set $own "client_token_file" "/etc/skipstone/token/token" -}}
 {{- end -}}
 {{- range $name, $value := mergeOverwrite $settings $own }}
