@@ -70,12 +70,12 @@ class StoreMover:
         done = _Done()
         for namespace in sorted(name for name in names if name >= namespace_after):
             if done.compared >= _PAGE_SIZE or done.read_bytes >= max_bytes:
-                return self._told(done, f"{namespace}/")
+                return self._told(done, f"{namespace}/", page_token)
             start = after if namespace == namespace_after else ""
             last = self._compare_page(namespace, start, max_bytes, verify, done)
             if last:
-                return self._told(done, f"{namespace}/{last}")
-        return self._told(done, "")
+                return self._told(done, f"{namespace}/{last}", page_token)
+        return self._told(done, "", page_token)
 
     def _compare_page(
         self, namespace: str, after: str, max_bytes: int, verify: bool, done: _Done
@@ -196,7 +196,7 @@ class StoreMover:
         except EntryNotFound:
             done.removed += sum(self._target.delete_entries(namespace, [entry_id]))
 
-    def _told(self, done: _Done, next_page_token: str) -> MigrationStep:
+    def _told(self, done: _Done, next_page_token: str, page_token: str) -> MigrationStep:
         return MigrationStep(
             compared=done.compared,
             copied=done.copied,
@@ -204,7 +204,7 @@ class StoreMover:
             removed=done.removed,
             refused=tuple(done.refused),
             missed_writes=self._stores.missed_writes,
-            source_entries=self._source.totals().entry_count,
+            source_entries=0 if page_token else self._source.totals().entry_count,
             next_page_token=next_page_token,
             source=self._source.get_capabilities().engine,
             target=self._target.get_capabilities().engine,

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from skipstone_shared.config import load_settings
+from prometheus_client.registry import Collector
+
+from skipstone_shared.config import load_settings, resolve_settings
+from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.grpc_server import Mounted, serve
+from skipstone_shared.migration_server import with_migration
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
 from skipstone_vector_index.engine_index import EngineIndex
@@ -13,14 +18,62 @@ from skipstone_vector_index.engines import open_engine
 from skipstone_vector_index.graph_files import open_graph_files
 from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
+from skipstone_vector_index.index import ServedIndex
+from skipstone_vector_index.index_mover import IndexMover
 from skipstone_vector_index.metrics import IndexMetrics
+from skipstone_vector_index.mirrored_index import MirroredIndex
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
 from skipstone_vector_index.vector_form import Metric, VectorForm
 
 
 def build(settings: VectorIndexSettings) -> Mounted:
-    """Opens the index of the settings.
+    """Opens the index of the settings, and the one that entries move to.
+
+    Raises:
+        FailedPrecondition: A data directory or an engine cannot be used.
+        Unavailable: An engine is not there.
+    """
+    index = open_index(settings)
+    collectors: list[Collector] = [IndexMetrics(index)] if isinstance(index, HnswIndex) else []
+    if settings.migrate_to is None:
+        return mount(index, collectors)
+    mirrored = mirror(index, settings, settings.migrate_to)
+    return with_migration(
+        mount(mirrored, [*collectors, *mirrored.collectors]), IndexMover(mirrored)
+    )
+
+
+def mirror(source: ServedIndex, settings: VectorIndexSettings, target_file: Path) -> MirroredIndex:
+    """Opens the index that entries move to, and puts both together.
+
+    Raises:
+        ConfigError: The file cannot be read, or a setting in it is wrong.
+        FailedPrecondition: Entries cannot move between these; the message says why.
+        Unavailable: The engine to move to is not there.
+    """
+    target_settings, _ = resolve_settings(VectorIndexSettings, ["--config", str(target_file)], {})
+    if target_settings.migrate_to is not None:
+        raise FailedPrecondition(f"migrate_to: {target_file} itself has migrate_to; take it out")
+    if target_settings.metric != settings.metric:
+        raise FailedPrecondition(
+            f"migrate_to: metric {settings.metric}, in {target_file} {target_settings.metric}"
+        )
+    if place_of(target_settings) == place_of(settings):
+        raise FailedPrecondition(f"migrate_to: {target_file} names the index that serves already")
+    return MirroredIndex(source, open_index(target_settings))
+
+
+def place_of(settings: VectorIndexSettings) -> tuple[object, ...]:
+    """Where an index keeps its entries: settings with equal places name the same index."""
+    if settings.engine == "hnswlib":
+        return "hnswlib", settings.data_dir.resolve()
+    url = settings.url.get_secret_value() if settings.url else ""
+    return settings.engine, url, settings.collection
+
+
+def open_index(settings: VectorIndexSettings) -> ServedIndex:
+    """Opens one index.
 
     Raises:
         FailedPrecondition: The data directory or the engine cannot be used.
@@ -32,10 +85,8 @@ def build(settings: VectorIndexSettings) -> Mounted:
         ef_search=settings.hnsw_ef_search,
     )
     if settings.engine == "hnswlib":
-        index = open_hnswlib(settings, graph)
-        return mount(index, [IndexMetrics(index)])
-    form = VectorForm(Metric(settings.metric))
-    return mount(EngineIndex(open_engine(settings, graph), form))
+        return open_hnswlib(settings, graph)
+    return EngineIndex(open_engine(settings, graph), VectorForm(Metric(settings.metric)))
 
 
 def open_hnswlib(settings: VectorIndexSettings, graph: GraphOptions) -> HnswIndex:

@@ -40,6 +40,11 @@ class VectorIndexSettings(ServiceSettings):
     data_dir: Path = Path("data/vector_index")
     """Directory of the index; created where it is missing, used by one process at a time."""
 
+    migrate_to: Path | None = None
+    """Settings file of the engine to move to, whose table vector_index says where it is. What is
+    written goes there too, and `skipstone index migrate` copies the rest, while the engine above
+    serves on; none: no move."""
+
     max_disk_bytes: int = Field(default=16 << 30, ge=1 << 20)
     """Bytes that entries may take on disk; a full index refuses writes. The file grows as needed
     and may be a quarter larger."""

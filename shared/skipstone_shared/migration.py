@@ -30,7 +30,7 @@ class MigrationStep:
         removed: Entries of the target that the source does not have, and that were removed.
         refused: Entries that the target cannot take.
         missed_writes: Writes since the start of the service that reached the source alone.
-        source_entries: Entries of the source now.
+        source_entries: Entries of the source, in the first step of a pass; 0 in the others.
         next_page_token: Where the next step goes on; empty when the pass is over.
         source: Engine of the source.
         target: Engine of the target.

@@ -28,6 +28,7 @@ from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import VectorIndex
 from skipstone_vector_index.milvus_collections import MilvusCollections
+from skipstone_vector_index.mirrored_index import MirroredIndex
 from skipstone_vector_index.pgvector_engine import PgvectorEngine
 from skipstone_vector_index.qdrant_collections import QdrantCollections
 from skipstone_vector_index.record_log import RecordLog
@@ -63,6 +64,13 @@ def make_client(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     return stack.enter_context(VectorIndexClient(target))
 
 
+def make_mirrored(tmp_path: Path, stack: ExitStack) -> VectorIndex:
+    """While its entries move to another index."""
+    target = FlatIndex(clock)
+    source = HnswIndex(RecordLog(tmp_path / "index", DISK_BYTES, fsync=False), clock=clock)
+    return MirroredIndex(source, target, clock)
+
+
 def make_pgvector(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     return EngineIndex(
         PgvectorEngine(shared_postgres().url, f"t{uuid.uuid4().hex}"), VectorForm(), clock
@@ -92,6 +100,7 @@ IMPLEMENTATIONS = [
     pytest.param(make_hnsw),
     pytest.param(make_graph),
     pytest.param(make_client),
+    pytest.param(make_mirrored),
     pytest.param(make_pgvector),
     pytest.param(make_milvus),
     pytest.param(make_qdrant),
@@ -128,11 +137,11 @@ def find(index: VectorIndex, query: Vector, top_k: int = 10, **options: object) 
     return hits
 
 
-def all_ids(index: VectorIndex, page_size: int, key: str = "") -> list[str]:
+def all_ids(index: VectorIndex, page_size: int, key: str = "", namespace: str = "") -> list[str]:
     found: list[str] = []
     token = ""
     while True:
-        page = index.list_entries("", key, page_size, token)
+        page = index.list_entries(namespace, key, page_size, token)
         found += [item.entry_id for item in page.entries]
         token = page.next_page_token
         if not token:

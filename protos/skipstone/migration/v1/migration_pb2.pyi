@@ -109,7 +109,7 @@ class MigrateEntriesResponse(_message.Message):
     wrote.
     """
     source_entries: _builtins.int
-    """Entries of the source now."""
+    """Entries of the source, in the first step of a pass; 0 in the others."""
     next_page_token: _builtins.str
     """Where the next step goes on; empty when the pass is over."""
     source: _builtins.str

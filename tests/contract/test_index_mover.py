@@ -1,0 +1,334 @@
+"""Entries move from one index to another while both are used, whatever the indexes are."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+from tests.contract.test_vector_index import (
+    KEY,
+    all_ids,
+    clock,
+    entry,
+    ids,
+    make_flat,
+    make_hnsw,
+    make_milvus,
+    make_pgvector,
+    make_qdrant,
+    put,
+    vec,
+)
+
+from skipstone_shared.errors import EntryNotFound, InvalidArgument, Unavailable
+from skipstone_shared.index_entries import IndexEntry, LocatedEntry, VectorEntry
+from skipstone_shared.latents import DType, LatentRef, TensorSpec
+from skipstone_shared.migration import MigrationStep
+from skipstone_vector_index.flat_index import FlatIndex
+from skipstone_vector_index.hnsw_index import HnswIndex
+from skipstone_vector_index.index import ServedIndex, VectorIndex
+from skipstone_vector_index.index_mover import IndexMover
+from skipstone_vector_index.mirrored_index import MirroredIndex
+from skipstone_vector_index.record_log import RecordLog
+
+OTHER_KEY = "b2" * 16
+Make = Callable[[Path, ExitStack], Any]
+
+
+class Both:
+    """A source, a target, and what moves entries between them."""
+
+    def __init__(self, source: ServedIndex, target: ServedIndex) -> None:
+        self.source = source
+        self.target = target
+        self.begin()
+
+    def begin(self) -> None:
+        """As a service that starts: with the indexes as they are and no memory of its own."""
+        self.index = MirroredIndex(self.source, self.target, clock)
+        self.mover = IndexMover(self.index)
+
+    def run_pass(self) -> list[MigrationStep]:
+        steps = [self.mover.step("", 1, False)]
+        while steps[-1].next_page_token:
+            steps.append(self.mover.step(steps[-1].next_page_token, 1, False))
+        return steps
+
+    def move(self) -> None:
+        """Passes until one finds nothing to do; the indexes are equal then."""
+        while any(s.copied or s.removed or s.refused for s in self.run_pass()):
+            pass
+        assert_equal(self.target, self.source)
+
+
+def assert_equal(one: VectorIndex, other: VectorIndex) -> None:
+    """All entries, their partitions and vectors."""
+    found, expected = contents(one), contents(other)
+    assert found == expected
+    for key, located in found.items():
+        assert unit(located) == pytest.approx(unit(expected[key]), abs=1e-5)
+
+
+def contents(index: VectorIndex) -> dict[tuple[str, str], LocatedEntry]:
+    found = {}
+    for namespace in index.list_namespaces(1000).namespaces:
+        for entry_id in all_ids(index, 100, namespace=namespace):
+            found[namespace, entry_id] = index.get_entry(namespace, entry_id, include_vector=True)
+    return found
+
+
+def unit(located: LocatedEntry) -> list[float]:
+    assert located.vector is not None
+    return [float(element) for element in located.vector / np.linalg.norm(located.vector)]
+
+
+def total(steps: list[MigrationStep], field: str) -> int:
+    return sum(getattr(step, field) for step in steps)
+
+
+PAIRS = [
+    pytest.param((make_flat, make_flat), id="flat-flat"),
+    pytest.param((make_hnsw, make_milvus), id="hnswlib-milvus"),
+    pytest.param((make_hnsw, make_pgvector), id="hnswlib-pgvector"),
+    pytest.param((make_qdrant, make_hnsw), id="qdrant-hnswlib", marks=pytest.mark.long),
+    pytest.param((make_milvus, make_hnsw), id="milvus-hnswlib", marks=pytest.mark.long),
+    pytest.param((make_pgvector, make_qdrant), id="pgvector-qdrant", marks=pytest.mark.long),
+]
+
+
+def _both(pair: tuple[Make, Make], tmp_path: Path) -> Iterator[Both]:
+    with capture_logs(), ExitStack() as stack:
+        both = Both(pair[0](tmp_path / "source", stack), pair[1](tmp_path / "target", stack))
+        yield both
+        both.index.close()
+
+
+@pytest.fixture(params=PAIRS)
+def any_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
+    yield from _both(request.param, tmp_path)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Both]:
+    yield from _both((make_flat, make_flat), tmp_path)
+
+
+def test_every_entry_moves_with_every_field_and_is_found_as_before(any_pair: Both) -> None:
+    both = any_pair
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((105, 8)).astype(np.float32)
+    saved = [
+        VectorEntry(
+            IndexEntry(
+                f"e{number}",
+                prompt=f"prompt {number} — 赤い狐",
+                seed=number,
+                snapshots=(LatentRef("default", f"e{number}", 5, compatibility_key=KEY),),
+                depth=number % 2,
+                create_time=1_600_000_000.25 + number,
+                embedding_model_id="minilm",
+                labels={"user": "ü"},
+            ),
+            row,
+        )
+        for number, row in enumerate(rows)
+    ]
+    put(both.source, *saved)
+    put(both.source, entry("e1", vec(1, 2, 3)), namespace="other", key=OTHER_KEY)
+    steps = both.run_pass()
+    assert steps[0].source_entries == 106
+    assert [total(steps, name) for name in ("compared", "copied", "removed")] == [106, 106, 0]
+    assert_equal(both.target, both.source)
+    assert all_ids(both.target, 100) == all_ids(both.source, 100)
+    queries = list(rows[:5])
+    for before, after in zip(
+        *(index.search_entries("", KEY, queries, 7) for index in (both.source, both.target)),
+        strict=True,
+    ):
+        assert ids(after) == ids(before)
+        assert [h.similarity for h in after] == pytest.approx(
+            [h.similarity for h in before], abs=1e-6
+        )
+    steps = both.run_pass()
+    assert [total(steps, name) for name in ("compared", "copied", "removed")] == [106, 0, 0]
+
+
+def test_what_is_deleted_meanwhile_does_not_come_back(any_pair: Both) -> None:
+    """Deleted before it was copied, after it was, and while no service mirrored at all."""
+    both = any_pair
+    put(both.source, *[entry(n, vec(1, 2)) for n in ("before", "after", "without", "kept")])
+    put(both.source, entry("gone", vec(1, 2)), namespace="x", key=OTHER_KEY)
+    assert both.index.delete_entries("", ["before"]) == [True]
+    both.run_pass()
+    assert both.index.delete_entries("", ["after", "never"]) == [True, False]
+    assert both.index.delete_partition("x") == 1
+    both.source.delete_entries("", ["without"])
+    both.begin()
+    assert total(both.run_pass(), "removed") == 1
+    assert all_ids(both.target, 10) == ["kept"]
+    assert both.target.list_namespaces().namespaces == ("default",)
+
+
+def test_what_is_written_meanwhile_is_in_both_at_once(any_pair: Both) -> None:
+    both = any_pair
+    put(both.source, entry("old", vec(1, 0)))
+    both.run_pass()
+    put(both.index, entry("new", vec(1, 1)), entry("old", vec(0, 1), seed=7))
+    assert sorted(all_ids(both.target, 10)) == ["new", "old"]
+    assert_equal(both.target, both.source)
+    assert total(both.run_pass(), "copied") == 0
+
+
+def test_an_entry_overwritten_while_nobody_mirrored_is_copied_anew(both: Both) -> None:
+    """Another vector, another payload, another partition, another dimension."""
+    put(both.source, *[entry(name, vec(1, 2)) for name in "abc"])
+    put(both.source, entry("d", vec(1, 2)), key=OTHER_KEY)
+    both.run_pass()
+    both.source.delete_entries("", ["c", "d"])
+    put(both.source, entry("a", vec(2, 1)), entry("b", vec(1, 2), seed=5))
+    put(both.source, entry("c", vec(1, 2, 3)), entry("d", vec(1, 2, 3)), key=OTHER_KEY)
+    both.move()
+
+
+@pytest.mark.parametrize("broken_off_after", range(1, 5))
+def test_a_pass_broken_off_anywhere_is_taken_up_by_the_next_process(
+    both: Both, broken_off_after: int
+) -> None:
+    for namespace in "xyz":
+        put(both.source, entry("e", vec(1, 2)), namespace=namespace)
+    put(both.target, entry("stranger", vec(1, 2)), namespace="x")
+    token = ""
+    for _ in range(broken_off_after):
+        token = both.mover.step(token, 1, False).next_page_token
+    both.begin()
+    assert total(both.run_pass(), "copied") == max(0, 3 - broken_off_after)
+    both.move()
+
+
+def test_what_is_in_half_precision_moves_and_is_found_equal(tmp_path: Path) -> None:
+    log = RecordLog(tmp_path / "half", 1 << 28, fsync=False)
+    both = Both(HnswIndex(log, half=True, clock=clock), FlatIndex(clock))
+    rows = np.random.default_rng(1).standard_normal((20, 384)).astype(np.float32)
+    put(both.source, *[entry(f"e{number}", row) for number, row in enumerate(rows)])
+    both.move()
+    both.index.close()
+
+
+def test_an_id_in_two_partitions_is_told(both: Both) -> None:
+    for key in (KEY, OTHER_KEY):
+        ref = LatentRef("default", "twice", 5, compatibility_key=key)
+        put(both.source, entry("twice", vec(1, 2), snapshots=(ref,)), key=key)
+    refused = [r for step in both.run_pass() for r in step.refused]
+    assert [(r.entry_id, OTHER_KEY in r.reason) for r in refused] == [("twice", True)]
+    assert both.target.get_entry("", "twice").compatibility_key == OTHER_KEY
+
+
+def test_what_the_target_cannot_take_is_named_and_stays(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        both = Both(make_flat(tmp_path, stack), make_milvus(tmp_path, stack))
+        spec = TensorSpec(DType.BFLOAT16, (1, 2, 3, 4, 5, 6))
+        refs = [
+            LatentRef("default", "large", step, spec=spec, compatibility_key=KEY, store="s" * 200)
+            for step in range(250)
+        ]
+        large = entry("large", vec(1, 2), prompt="x" * 20_000, snapshots=tuple(refs))
+        put(both.source, large, entry("small", vec(1, 2)))
+        steps = both.run_pass()
+        assert [r.entry_id for step in steps for r in step.refused] == ["large"]
+        assert all_ids(both.target, 10) == ["small"]
+        assert sorted(all_ids(both.index, 10)) == ["large", "small"]
+        both.index.close()
+
+
+def test_bad_tokens_are_refused(both: Both) -> None:
+    for token in ("x", "source/a b/", "elsewhere/x/", "source/x/y/z"):
+        with pytest.raises(InvalidArgument) as refused:
+            both.mover.step(token, 1, False)
+        assert refused.value.field == "page_token"
+
+
+class Away:
+    """An index that can be gone for a while."""
+
+    def __init__(self, index: ServedIndex) -> None:
+        self.index = index
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_away:
+            raise Unavailable("it is away")
+        return getattr(self.index, name)
+
+
+@pytest.fixture
+def away(both: Both) -> Away:
+    away = Away(both.target)
+    both.target = away  # type: ignore[assignment] # it has all of the index's methods
+    both.begin()
+    return away
+
+
+def test_callers_do_not_notice_a_target_that_is_away(both: Both, away: Away) -> None:
+    put(both.index, entry("early", vec(1, 2)))
+    away.is_away = True
+    put(both.index, entry("late", vec(1, 2)))
+    put(both.index, entry("later", vec(1, 2)))
+    assert all_ids(both.index, 10) == ["early", "late", "later"]
+    assert both.index.missed_writes == 2
+    with pytest.raises(Unavailable):
+        both.run_pass()
+    away.is_away = False
+    both.move()
+
+
+def test_a_deletion_fails_with_the_target_and_deletes_nothing(both: Both, away: Away) -> None:
+    """What a caller was told is deleted must be nowhere; so they are told that it is not."""
+    put(both.index, entry("e", vec(1, 2)))
+    away.is_away = True
+    for delete in (
+        lambda: both.index.delete_entries("", ["e"]),
+        lambda: both.index.delete_partition("", KEY),
+    ):
+        with pytest.raises(Unavailable):
+            delete()
+    assert all_ids(both.source, 10) == ["e"]
+    away.is_away = False
+    assert both.index.delete_entries("", ["e"]) == [True]
+    with pytest.raises(EntryNotFound):
+        both.target.get_entry("", "e")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_done_meanwhile_both_end_equal(both: Both, seed: int) -> None:
+    """Random calls between the steps of passes that are broken off."""
+    rng = random.Random(seed)
+    names = [f"e{number}" for number in range(12)]
+    token = ""
+    for _ in range(300):
+        name, namespace = rng.choice(names), rng.choice("xy")
+        new = VectorEntry(IndexEntry(name, seed=rng.randrange(99)), vec(rng.random(), 1))
+        match rng.randrange(8):
+            case 0 | 1:
+                put(both.index, new, namespace=namespace)
+            case 2:
+                put(both.source, new, namespace=namespace)
+            case 3:
+                both.index.delete_entries(namespace, [name])
+            case 4:
+                both.source.delete_entries(namespace, [name])
+            case 5:
+                both.begin()
+                token = ""
+            case _:
+                token = both.mover.step(token, 1, False).next_page_token
+    both.move()
+    assert dataclasses.astuple(both.source.get_stats("x")) == dataclasses.astuple(
+        both.target.get_stats("x")
+    )
