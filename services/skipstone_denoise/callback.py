@@ -38,7 +38,6 @@ from skipstone_denoise.pipeline_probe import (
     PLACEHOLDER_PROMPT,
     PipelineProbe,
     PlaceholderEncoder,
-    Prepared,
     denoisers,
 )
 from skipstone_denoise.planning import resume_kinds
@@ -48,7 +47,7 @@ from skipstone_denoise.scheduler_resume import SolverHistory, capture_history
 from skipstone_denoise.scheduler_view import SchedulerView
 from skipstone_shared.denoise_runs import ResumeKind
 from skipstone_shared.errors import InvalidArgument
-from skipstone_shared.latents import LATENTS_PART, GuidanceMode
+from skipstone_shared.latents import LATENTS_PART
 from skipstone_shared.orchestration import CacheOptions, HitTier, ReuseKind
 
 NOT_CACHEABLE = "NOT_CACHEABLE"
@@ -193,7 +192,7 @@ class SkipstoneCallback:
             says.params,
             schedule,
             prepared.latent_shape,
-            self._guidance_mode(says, prepared),
+            self._profile.guidance_mode(says.params, prepared.guided),
             self._block_cache(),
             self._adapters.fingerprints(),
         )
@@ -201,12 +200,6 @@ class SkipstoneCallback:
         fingerprint = dataclasses.replace(fingerprint, reference_hashes=("script", *says.hashes))
         run = EngineRun(fingerprint, schedule.sigmas, says.seed)
         return _Call(says, run, schedule, prepared.scheduler, kinds)
-
-    def _guidance_mode(self, says: CallSays, prepared: Prepared) -> GuidanceMode:
-        guided = prepared.guided
-        if guided is None:
-            guided = (says.params.guidance_scale or 0.0) > 1.0
-        return self._profile.guided_mode if guided else GuidanceMode.NONE
 
     def _block_cache(self) -> str:
         """What diffusers' own caching of the denoisers is set to; empty when it is off."""

@@ -63,6 +63,10 @@ class DenoiseSettings(CallerSettings):
     default_guidance_scale: float | None = Field(default=None, ge=0.0, le=100.0)
     """Guidance scale when a request names none; none: the pipeline's own default."""
 
+    default_negative_prompt: str = ""
+    """Negative prompt when a request gives none. Models with true guidance (Qwen-Image) are guided
+    only by one: a single space is what their authors use."""
+
     default_height: int | None = Field(default=None, ge=1)
     """Height in pixels when a request names none; none: the pipeline's own default."""
 

@@ -10,6 +10,7 @@ import diffusers
 import torch
 import transformers
 import xxhash
+from diffusers import ConfigMixin
 
 from skipstone_client.torch_arrays import dtype_of
 from skipstone_denoise.model_profile import ModelProfile
@@ -170,14 +171,20 @@ def _settings_hash(pipeline: Any) -> str:
     for name, part in components.items():
         if part is None or isinstance(part, torch.nn.Module) or name == "scheduler":
             continue
-        if hasattr(part, "to_dict"):
-            settings[name] = part.to_dict()
         if hasattr(part, "tokenizer"):
-            settings[f"{name}.tokenizer"] = _tokenizer_hash(part.tokenizer)
+            settings[name] = _tokenizer_hash(part)
+        elif hasattr(part, "to_dict"):
+            settings[name] = part.to_dict()
+        elif isinstance(part, ConfigMixin):  # such as a guider
+            settings[name] = config_hash(part.config)
     return config_hash(settings)
 
 
 def _tokenizer_hash(tokenizer: Any) -> str:
+    """Hash of a tokenizer, or of a processor in its place (Flux.2) with the tokenizer it holds."""
+    if hasattr(tokenizer, "tokenizer"):
+        own = _tokenizer_hash(tokenizer.tokenizer), repr(tokenizer.chat_template)
+        return config_hash({"settings": tokenizer.to_dict(), "own": own})
     backend = getattr(tokenizer, "backend_tokenizer", None)
     text = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     digest = xxhash.xxh3_128(text.encode())

@@ -28,6 +28,7 @@ _REFERENCE_PARAMETERS: Mapping[ReferenceRole, str] = MappingProxyType(
     }
 )
 _STEPS_WITHOUT_DEFAULT = 50
+_LATENTS_EDGE = 64  # of models that tell no size, in elements
 _GUIDED_SCALE = 2.0
 
 
@@ -37,15 +38,14 @@ def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe
     Raises:
         ModelUnusable: the pipeline cannot run, or a configured default is out of its range.
     """
-    profile = _profile_of_signature(pipeline, settings)
-    multiple = _accepted_multiple(pipeline, profile, probe)
+    profile = _accepted(pipeline, _profile_of_signature(pipeline, settings), probe)
+    multiple = profile.size_multiple
     profile = dataclasses.replace(
         profile,
-        size_multiple=multiple,
         min_size=-(-(settings.min_size or multiple) // multiple) * multiple,
         max_size=profile.max_size // multiple * multiple,
     )
-    _check_defaults(profile)
+    _check_defaults(profile, settings)
     try:
         step = probe.first_step(
             copy.deepcopy(pipeline.scheduler), small_call(pipeline, profile, multiple)
@@ -58,6 +58,7 @@ def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe
         guided_mode=step.guidance_mode,
         loop_dtype=dtype_of(step.latents.dtype),
         default_block_cache=settings.default_block_cache,
+        default_negative_prompt=settings.default_negative_prompt,
     )
 
 
@@ -76,7 +77,7 @@ def _profile_of_signature(pipeline: Any, settings: DenoiseSettings) -> ModelProf
 
     references = {r: name for r, name in _REFERENCE_PARAMETERS.items() if name in parameters}
     required = {r for r, n in references.items() if parameters[n].default is parameters[n].empty}
-    size = _default_size(pipeline)
+    height, width = _default_size(pipeline)
     is_video = "num_frames" in parameters
     train_steps = pipeline.scheduler.config.get("num_train_timesteps", settings.max_steps)
     return ModelProfile(
@@ -88,14 +89,16 @@ def _profile_of_signature(pipeline: Any, settings: DenoiseSettings) -> ModelProf
         default_guidance_scale=_first_set(
             settings.default_guidance_scale, default("guidance_scale"), 0.0
         ),
-        default_height=settings.default_height or default("height") or size,
-        default_width=settings.default_width or default("width") or size,
+        default_height=settings.default_height or default("height") or height,
+        default_width=settings.default_width or default("width") or width,
         size_multiple=_least_multiple(pipeline),
         min_size=settings.min_size or 1,
         max_size=min(settings.max_size, _largest_size(pipeline)),
         second_guidance=_second_guidance(pipeline, parameters),
         default_second_guidance=default(_second_guidance(pipeline, parameters)),
-        default_num_frames=(settings.default_num_frames or default("num_frames") or 1)
+        default_num_frames=(
+            settings.default_num_frames or default("num_frames") or _trained_frames(pipeline)
+        )
         if is_video
         else 1,
         max_num_frames=settings.max_num_frames if is_video else 1,
@@ -120,8 +123,8 @@ def _spatial_factor(pipeline: Any) -> int:
 
 
 def _patch_size(pipeline: Any) -> int:
-    for module in denoisers(pipeline).values():
-        patch: Any = module.config.get("patch_size", 1)  # type: ignore[union-attr, operator]
+    for config in _denoiser_configs(pipeline):
+        patch = config.get("patch_size", 1)
         return int(patch[-1] if isinstance(patch, list | tuple) else patch or 1)
     raise ModelUnusable(f"{type(pipeline).__name__} has neither a transformer nor a unet")
 
@@ -132,20 +135,34 @@ def _least_multiple(pipeline: Any) -> int:
     return _spatial_factor(pipeline) * patch
 
 
-def _default_size(pipeline: Any) -> int:
+def _default_size(pipeline: Any) -> tuple[int, int]:
+    """Height and width, in pixels, where the call itself has no default."""
+    factor = _spatial_factor(pipeline)
     sample = getattr(pipeline, "default_sample_size", None)
-    for module in denoisers(pipeline).values():
-        sample = sample or module.config.get("sample_size")  # type: ignore[union-attr, operator]
-    edge = sample[-1] if isinstance(sample, list | tuple) else sample
-    return int(edge or 64) * _spatial_factor(pipeline)
+    for config in _denoiser_configs(pipeline):
+        if config.get("sample_height") and config.get("sample_width"):
+            return int(config["sample_height"]) * factor, int(config["sample_width"]) * factor
+        sample = sample or config.get("sample_size")
+    height, width = sample if isinstance(sample, list | tuple) else (sample, sample)
+    return int(height or _LATENTS_EDGE) * factor, int(width or _LATENTS_EDGE) * factor
+
+
+def _trained_frames(pipeline: Any) -> int:
+    """Frames of the videos a model was trained on, as CogVideoX tells; 1 when nothing is told."""
+    told = [config.get("sample_frames") for config in _denoiser_configs(pipeline)]
+    return int(next((frames for frames in told if frames), 1))
+
+
+def _denoiser_configs(pipeline: Any) -> list[Mapping[str, Any]]:
+    return [module.config for module in denoisers(pipeline).values()]  # type: ignore[misc]
 
 
 def _largest_size(pipeline: Any) -> int:
     """The size that a table of absolute positions covers; unbounded without one."""
     sizes = [
-        int(module.config["pos_embed_max_size"])  # type: ignore[index]
-        for module in denoisers(pipeline).values()
-        if module.config.get("pos_embed_max_size")  # type: ignore[union-attr, operator]
+        int(config["pos_embed_max_size"])
+        for config in _denoiser_configs(pipeline)
+        if config.get("pos_embed_max_size")
     ]
     return min(sizes) * _least_multiple(pipeline) if sizes else 1 << 30
 
@@ -171,27 +188,34 @@ def _shift_key(config: Mapping[str, Any]) -> str:
     return "flow_shift" if config.get("use_flow_sigmas") and "flow_shift" in config else ""
 
 
-def _accepted_multiple(pipeline: Any, profile: ModelProfile, probe: PipelineProbe) -> int:
-    """The smallest size step that the pipeline's own checks accept."""
+def _accepted(pipeline: Any, profile: ModelProfile, probe: PipelineProbe) -> ModelProfile:
+    """The profile with the smallest size step that the pipeline's own checks accept.
+
+    A picture that the signature calls optional but no call succeeds without (LTX) is required.
+    """
+    required = profile.required_references
+    picture = frozenset({ReferenceRole.IMAGE}).intersection(profile.reference_parameters)
     least = profile.size_multiple
-    for multiple in (least, 2 * least, 4 * least, 8 * least):
-        try:
-            probe.prepare(
-                copy.deepcopy(pipeline.scheduler), small_call(pipeline, profile, multiple)
-            )
-        except ValueError as error:
-            refusal = error
-        else:
-            return multiple
-    raise ModelUnusable(f"{type(pipeline).__name__} accepts no size: {refusal}")
+    refusals = []
+    for references in dict.fromkeys((required, required | picture)):
+        tried = dataclasses.replace(profile, required_references=references)
+        for multiple in (least, 2 * least, 4 * least, 8 * least):
+            try:
+                probe.prepare(
+                    copy.deepcopy(pipeline.scheduler), small_call(pipeline, tried, multiple)
+                )
+            except Exception as error:  # noqa: BLE001 - what is not there breaks calls in any way
+                refusals.append(error)
+            else:
+                return dataclasses.replace(tried, size_multiple=multiple)
+    raise ModelUnusable(f"{type(pipeline).__name__} accepts no size: {refusals[-1]}")
 
 
 def small_call(pipeline: Any, profile: ModelProfile, size: int) -> dict[str, Any]:
     """Arguments of a guided call at one size step; it is never let past its first step."""
-    two_prompts = profile.second_guidance == "true_cfg_scale"
     params = GenerationParams(
         prompt=PLACEHOLDER_PROMPT,
-        negative_prompt=PLACEHOLDER_PROMPT if two_prompts else "",
+        negative_prompt=PLACEHOLDER_PROMPT if profile.has_true_guidance else "",
         num_inference_steps=min(profile.default_steps, profile.max_steps),
         guidance_scale=max(profile.default_guidance_scale, _GUIDED_SCALE),
         guidance_scale_2=_GUIDED_SCALE if profile.second_guidance else None,
@@ -203,7 +227,9 @@ def small_call(pipeline: Any, profile: ModelProfile, size: int) -> dict[str, Any
     return call_arguments(params, profile, generator, placeholder_pictures(profile, size, size))
 
 
-def _check_defaults(profile: ModelProfile) -> None:
+def _check_defaults(profile: ModelProfile, settings: DenoiseSettings) -> None:
+    if settings.default_negative_prompt and not profile.takes_negative_prompt:
+        raise ModelUnusable("default_negative_prompt is set, but this model takes none")
     sizes = {"default_height": profile.default_height, "default_width": profile.default_width}
     for name, value in sizes.items():
         if value % profile.size_multiple or not profile.min_size <= value <= profile.max_size:

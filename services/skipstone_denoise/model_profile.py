@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from skipstone_shared.generation import BlockCacheConfig, ReferenceRole
+from skipstone_shared.generation import BlockCacheConfig, GenerationParams, ReferenceRole
 from skipstone_shared.latents import DType, GuidanceMode
 
 
@@ -36,6 +36,7 @@ class ModelProfile:
         guided_mode: How the pipeline evaluates guidance when it does.
         loop_dtype: Element type of the latents that leave a step.
         default_block_cache: Block caching when a request says nothing of it.
+        default_negative_prompt: What to avoid when a request says nothing of it.
     """
 
     call_parameters: frozenset[str]
@@ -60,6 +61,7 @@ class ModelProfile:
     guided_mode: GuidanceMode = GuidanceMode.NONE
     loop_dtype: DType = DType.FLOAT32
     default_block_cache: BlockCacheConfig | None = None
+    default_negative_prompt: str = ""
 
     @property
     def is_video(self) -> bool:
@@ -75,3 +77,26 @@ class ModelProfile:
     def takes_guidance_scale(self) -> bool:
         """Whether the pipeline takes a guidance scale."""
         return "guidance_scale" in self.call_parameters
+
+    @property
+    def has_true_guidance(self) -> bool:
+        """Whether guidance needs a second scale and a negative prompt.
+
+        So do pipelines whose `guidance_scale` is an input of a distilled model.
+        """
+        return self.second_guidance == "true_cfg_scale"
+
+    def guidance_mode(self, params: GenerationParams, guided: bool | None) -> GuidanceMode:
+        """How a run evaluates guidance.
+
+        Args:
+            params: Its parameters with defaults filled in.
+            guided: What the pipeline itself says of it; None when it says nothing.
+        """
+        if self.has_true_guidance:
+            guided = (params.guidance_scale_2 or 0.0) > 1.0 and bool(params.negative_prompt)
+        elif not self.takes_guidance_scale:
+            guided = True  # by settings of its own, as when the mode was looked at
+        elif guided is None:
+            guided = (params.guidance_scale or 0.0) > 1.0
+        return self.guided_mode if guided else GuidanceMode.NONE

@@ -34,7 +34,8 @@ def filled_parameters(params: GenerationParams, profile: ModelProfile) -> Genera
     return dataclasses.replace(
         params,
         prompt=_checked_prompt(params.prompt),
-        negative_prompt=_checked_negative_prompt(params.negative_prompt, profile),
+        negative_prompt=_checked_negative_prompt(params.negative_prompt, profile)
+        or profile.default_negative_prompt,
         num_inference_steps=_checked_int(
             "num_inference_steps",
             params.num_inference_steps,

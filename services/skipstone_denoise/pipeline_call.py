@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from diffusers.guiders.guider_utils import BaseGuidance
 
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_shared.generation import GenerationParams
@@ -90,8 +91,8 @@ def call_pipeline(
 
     Args:
         pipeline: The loaded pipeline; it is not changed.
-        scheduler: Scheduler of this call alone. When the pipeline has no `callback_on_step_end`,
-            it must be a `SchedulerView` whose observer is `hooks.step_done`.
+        scheduler: A `SchedulerView` of this call alone. When the pipeline has no
+            `callback_on_step_end`, its observer must be `hooks.step_done`.
         hooks: What happens on the way.
         arguments: From `call_arguments`.
         latents_lock: Held while latents are prepared, since image-to-video pipelines encode there
@@ -134,6 +135,7 @@ def request_pipeline(
         hooks.loop_begins(mine)
         return _LoopBar(() if iterable is None else iterable, hooks.loop_ended)
 
+    mine.__dict__.update(_own_guiders(pipeline, scheduler))
     # Not by plain assignment: a pipeline would enter the wrapper's class in its configuration.
     mine.__dict__.update(
         scheduler=scheduler,
@@ -141,6 +143,30 @@ def request_pipeline(
         prepare_latents=prepare,
         progress_bar=progress_bar,
     )
+    return mine
+
+
+def _own_guiders(pipeline: Any, scheduler: Any) -> dict[str, Any]:
+    """Copies of the parts that combine guided predictions, which count steps on themselves.
+
+    HunyuanVideo 1.5 has one. Shared, it would mix up the requests that run at once; and in a
+    resumed run it must count the steps that are not run, since it may guide only some of them.
+    """
+    return {
+        name: _counting_from(part, scheduler)
+        for name, part in pipeline.components.items()
+        if isinstance(part, BaseGuidance)
+    }
+
+
+def _counting_from(guider: BaseGuidance, scheduler: Any) -> BaseGuidance:
+    mine = copy.deepcopy(guider)
+    set_state = mine.set_state
+
+    def set_absolute_state(step: int, num_inference_steps: int, timestep: Any) -> None:
+        set_state(scheduler.skipped_steps + step, scheduler.loop_length, timestep)
+
+    mine.__dict__["set_state"] = set_absolute_state
     return mine
 
 

@@ -59,6 +59,11 @@ def prepared_pipeline(pipeline: Any) -> Any:
         raise ModelUnusable(
             f"{type(pipeline).__name__} cannot be served: it has no {', '.join(missing) or 'vae'}"
         )
+    if getattr(pipeline, "audio_vae", None) is not None:
+        # Snapshots of the video's latents would be half of what a resume needs.
+        raise ModelUnusable(
+            f"{type(pipeline).__name__} cannot be served: it denoises sound beside the video"
+        )
     pipeline.set_progress_bar_config(disable=True)
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):

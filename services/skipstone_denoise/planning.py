@@ -25,7 +25,6 @@ from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.latents import (
     AdapterFingerprint,
-    GuidanceMode,
     canonical_hash,
     compatibility_key,
 )
@@ -148,7 +147,7 @@ class Planner:
         prepared = self._prepare(params)
         steps = params.num_inference_steps or 0
         schedule = read_schedule(prepared.scheduler, steps)
-        guidance_mode = self._guidance_mode(params, prepared)
+        guidance_mode = self._profile.guidance_mode(params, prepared.guided)
         block_cache = self._block_caching.plan(
             params.block_cache, prepared.scheduler, guidance_mode
         )
@@ -185,14 +184,6 @@ class Planner:
             raise InvalidArgument(
                 f"params: the model refuses them: {error}", field="params"
             ) from None
-
-    def _guidance_mode(self, params: GenerationParams, prepared: Prepared) -> GuidanceMode:
-        guided = prepared.guided
-        if self._profile.second_guidance == "true_cfg_scale":
-            guided = (params.guidance_scale_2 or 0.0) > 1.0 and bool(params.negative_prompt)
-        elif guided is None:
-            guided = (params.guidance_scale or 0.0) > 1.0
-        return self._profile.guided_mode if guided else GuidanceMode.NONE
 
 
 _PlanKey = tuple[GenerationParams, tuple[str, ...], tuple[AdapterFingerprint, ...]]

@@ -51,7 +51,14 @@ _HISTORY: Mapping[str, HistoryFields] = MappingProxyType(
         "LMSDiscreteScheduler": HistoryFields(lists=("derivatives",)),
     }
 )
-_EXACT = frozenset({"FlowMatchEulerDiscreteScheduler", "EulerDiscreteScheduler", "DDIMScheduler"})
+_EXACT = frozenset(
+    {
+        "FlowMatchEulerDiscreteScheduler",
+        "EulerDiscreteScheduler",
+        "DDIMScheduler",
+        "CogVideoXDDIMScheduler",
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

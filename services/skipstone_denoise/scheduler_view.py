@@ -66,6 +66,16 @@ class SchedulerView:
         return type(self.__dict__["_scheduler"])
 
     @property
+    def skipped_steps(self) -> int:
+        """Steps not shown."""
+        return self._skip_steps
+
+    @property
+    def loop_length(self) -> int:
+        """Steps of the whole schedule, those not shown among them."""
+        return len(self._scheduler.timesteps)
+
+    @property
     def timesteps(self) -> torch.Tensor:
         """Timesteps of the steps that are run."""
         timesteps: torch.Tensor = self._scheduler.timesteps[self._shown_from :]

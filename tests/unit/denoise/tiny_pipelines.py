@@ -197,22 +197,23 @@ def flux_pipeline(scheduler: Any = None, seed: int = 0) -> FluxPipeline:
 
 def wan_pipeline(scheduler: Any = None, seed: int = 0) -> WanPipeline:
     """Videos, guidance in separate calls, an autoencoder that keeps state between frames."""
-    return WanPipeline(**_wan_components(scheduler, seed, in_channels=4))
+    return WanPipeline(**wan_components(scheduler, seed, in_channels=4))
 
 
 def wan_image_pipeline(scheduler: Any = None, seed: int = 0) -> WanImageToVideoPipeline:
     """Videos that begin with a picture; mask and encoded picture stand beside the latents."""
-    return WanImageToVideoPipeline(**_wan_components(scheduler, seed, in_channels=12))
+    return WanImageToVideoPipeline(**wan_components(scheduler, seed, in_channels=12))
 
 
 def wan_dual_pipeline(scheduler: Any = None, seed: int = 0) -> WanPipeline:
     """Videos by two transformers: the first while the timestep is 700 or more, then the second."""
-    components = _wan_components(scheduler, seed, in_channels=4)
+    components = wan_components(scheduler, seed, in_channels=4)
     torch.manual_seed(seed + 1)
-    return WanPipeline(**components, transformer_2=_wan_transformer(4), boundary_ratio=0.7)
+    return WanPipeline(**components, transformer_2=wan_transformer(4), boundary_ratio=0.7)
 
 
-def _wan_transformer(in_channels: int) -> WanTransformer3DModel:
+def wan_transformer(in_channels: int, **config: Any) -> WanTransformer3DModel:
+    """Two blocks; latents of four channels leave it, whatever comes in beside them."""
     transformer = WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=2,
@@ -224,14 +225,16 @@ def _wan_transformer(in_channels: int) -> WanTransformer3DModel:
         ffn_dim=16,
         num_layers=2,
         rope_max_seq_len=32,
+        **config,
     )
     _awake(transformer)
     return transformer
 
 
-def _wan_components(scheduler: Any, seed: int, in_channels: int) -> dict[str, Any]:
+def wan_components(scheduler: Any, seed: int, in_channels: int) -> dict[str, Any]:
+    """What pipelines of the Wan family are made of."""
     torch.manual_seed(seed)
-    transformer = _wan_transformer(in_channels)
+    transformer = wan_transformer(in_channels)
     encoder = UMT5EncoderModel(
         UMT5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     )
