@@ -107,7 +107,7 @@ def test_scores_of_a_real_server_of_teis_rerank_are_those_of_its_model(
     ).json()["results"]
     logits = {rank["index"]: rank["relevance_score"] for rank in native}
     expected = [1 / (1 + math.exp(-logits[place])) for place in range(len(PROMPTS))]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
     assert np.ptp(expected) > 0.1, "equal scores would show no order"
 
 
