@@ -16,6 +16,7 @@ from skipstone_client import (
     cli_explain,
     cli_generate,
     cli_kv,
+    cli_migrate,
     cli_stats,
     cli_token,
     cli_top,
@@ -60,12 +61,16 @@ def build_app() -> typer.Typer:
     entries.command("delete-namespace")(cli_deletions.delete_namespace)
     entries.command("verify-deleted")(cli_deletions.verify_deleted)
     app.add_typer(entries, name="entries")
-    kv = typer.Typer(no_args_is_help=True, help="Check, compact and ship stored snapshots.")
+    kv = typer.Typer(no_args_is_help=True, help="Check, compact, ship and move stored snapshots.")
     kv.command("verify")(cli_kv.verify)
     kv.command("compact")(cli_kv.compact)
     kv.command("export")(cli_kv.export)
     kv.command("import")(cli_kv.import_)
+    kv.command("migrate")(cli_migrate.migrate_kv)
     app.add_typer(kv, name="kv")
+    index = typer.Typer(no_args_is_help=True, help="Move the entries of vector_index.")
+    index.command("migrate")(cli_migrate.migrate_index)
+    app.add_typer(index, name="index")
     token = typer.Typer(no_args_is_help=True, help="Make tokens that let callers in.")
     token.command("create")(cli_token.create)
     app.add_typer(token, name="token")
