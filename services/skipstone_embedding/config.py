@@ -70,17 +70,27 @@ class EmbeddingSettings(ServiceSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Element type of the weights; vectors are always float32."""
 
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """Attention implementation of transformers, of encoder and reranker; auto: the model's own."""
+
     pooling: Literal["mean", "cls", "last"] = "mean"
     """How a model's tokens become one vector; the model's card says which. minilm has its own."""
 
     max_tokens: int = Field(default=0, ge=0)
     """Tokens of a text that are read; the rest is ignored. 0: as many as the model can."""
 
+    max_frames: int = Field(default=16, ge=1, le=16)
+    """Frames of a clip that a model which sees looks at, evenly spaced; fewer are faster."""
+
+    max_image_pixels: int = Field(default=0, ge=0, le=1 << 24)
+    """Pixels of a picture for Qwen3-VL at most, after scaling; fewer are faster. 0: 1,843,200 for a
+    picture and 786,432 for a frame of a clip."""
+
     instruction_template: str = ""
     """Text with {instruction} and {text}, for models that take an instruction. Empty: none does."""
 
     default_instruction: str = ""
-    """Instruction of calls that give none; needs instruction_template."""
+    """Instruction of calls that give none; needs instruction_template, or Qwen3-VL-Embedding."""
 
     max_batch_size: int = Field(default=64, ge=1, le=128)
     """Inputs that go through the model at once, and the most in one call."""
@@ -127,8 +137,6 @@ class EmbeddingSettings(ServiceSettings):
         template = self.instruction_template
         if template and not ("{text}" in template and "{instruction}" in template):
             raise ValueError("instruction_template needs {instruction} and {text} in it")
-        if self.default_instruction and not template:
-            raise ValueError("default_instruction needs instruction_template")
         if self.max_queue_size < self.max_batch_size:
             raise ValueError("max_queue_size must be at least max_batch_size")
         return self

@@ -16,7 +16,7 @@ from skipstone_embedding.reranker_inputs import (
     checked_scores,
     usable,
 )
-from skipstone_embedding.reranker_weights import load_reranker_weights
+from skipstone_embedding.weights import load_weights
 from skipstone_shared.embeddings import EmbeddingInput
 
 MAX_CANDIDATES = 128
@@ -97,8 +97,8 @@ class CrossEncoder:
         return list(scores.tolist())
 
     def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
-        self._tokenizer, model = load_reranker_weights(
-            transformers.AutoModelForSequenceClassification, files, options.dtype, self._device
+        self._tokenizer, model = load_weights(
+            transformers.AutoModelForSequenceClassification, files, options
         )
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"it has {model.config.num_labels} labels, a reranker has 1 or 2")
@@ -108,4 +108,4 @@ class CrossEncoder:
             _MAX_TOKENS,
         )
         self._max_tokens = min(limit for limit in limits if limit)
-        self._model = model
+        self._model = model.to(self._device).eval()

@@ -11,8 +11,10 @@ from skipstone_embedding.encoder import Encoder
 from skipstone_embedding.metrics import EncoderMetrics
 from skipstone_embedding.model_files import (
     BUNDLED_GATE,
+    CONTRASTIVE,
     MINILM,
     NO_RERANKER,
+    QWEN3_VL,
     find_bundled_gate,
     find_minilm,
     find_model,
@@ -83,8 +85,21 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
         max_tokens=settings.max_tokens,
         template=settings.instruction_template,
         default_instruction=settings.default_instruction,
+        attention=settings.attention,
+        max_frames=settings.max_frames,
+        max_image_pixels=settings.max_image_pixels,
     )
-    return load_minilm(options) if is_minilm else TransformersEncoder(files, options)
+    if is_minilm:
+        return load_minilm(options)
+    if files.model_type() == QWEN3_VL:
+        from skipstone_embedding.qwen3_vl_encoder import Qwen3VLEncoder
+
+        return Qwen3VLEncoder(files, options)
+    if files.model_type() in CONTRASTIVE:
+        from skipstone_embedding.contrastive_encoder import ContrastiveEncoder
+
+        return ContrastiveEncoder(files, options)
+    return TransformersEncoder(files, options)
 
 
 def load_reranker(
@@ -115,12 +130,17 @@ def load_reranker(
         allow_download=settings.allow_download,
     )
     from skipstone_embedding.cross_encoder import CrossEncoder
-    from skipstone_embedding.qwen3_vl import MODEL_TYPE, Qwen3VLReranker
+    from skipstone_embedding.qwen3_vl import Qwen3VLReranker
     from skipstone_embedding.reranker_inputs import RerankerOptions
 
     options = RerankerOptions(
-        device=settings.device, dtype=settings.dtype, instruction=settings.reranker_instruction
+        device=settings.device,
+        dtype=settings.dtype,
+        instruction=settings.reranker_instruction,
+        attention=settings.attention,
+        max_frames=settings.max_frames,
+        max_image_pixels=settings.max_image_pixels,
     )
-    if files.model_type() == MODEL_TYPE:
+    if files.model_type() == QWEN3_VL:
         return Qwen3VLReranker(files, options)
     return CrossEncoder(files, options)

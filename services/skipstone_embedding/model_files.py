@@ -20,6 +20,12 @@ BUNDLED_GATE = "bundled"
 NO_RERANKER = "none"
 """What stands in its place when there shall be none."""
 
+QWEN3_VL = "qwen3_vl"
+"""``model_type`` of Qwen3-VL-Embedding and Qwen3-VL-Reranker."""
+
+CONTRASTIVE = ("clip", "siglip")
+"""``model_type`` of CLIP and SigLIP; SigLIP 2 of a fixed size is a siglip too."""
+
 _GATE_FOLDER = "skipstone-gate"
 _GATE_FILE = "lexicon.txt.gz"
 

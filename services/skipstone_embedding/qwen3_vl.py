@@ -1,4 +1,4 @@
-"""Qwen3-VL-Reranker through transformers, for texts.
+"""Qwen3-VL-Reranker through transformers: texts, pictures and clips.
 
 The model judges one pair at a time and answers yes or no; the score is the chance of yes between
 the two, as its model card has it: the sigmoid of the difference of both logits behind the last
@@ -7,26 +7,22 @@ token.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import transformers
 import xxhash
 
 from skipstone_embedding.devices import find_device
+from skipstone_embedding.input_rules import checked_text
+from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
-from skipstone_embedding.reranker_inputs import (
-    RerankerOptions,
-    checked_pair,
-    checked_scores,
-    usable,
-)
-from skipstone_embedding.reranker_weights import load_reranker_weights
+from skipstone_embedding.qwen3_vl_rows import Row, RowBuilder, model_inputs
+from skipstone_embedding.qwen3_vl_vision import MAX_FRAMES, VisionRules
+from skipstone_embedding.reranker_inputs import RerankerOptions, checked_scores, usable
+from skipstone_embedding.weights import load_weights
 from skipstone_shared.embeddings import EmbeddingInput
-
-MODEL_TYPE = "qwen3_vl"
-"""``model_type`` in the configuration of these models."""
 
 MAX_CANDIDATES = 128
 
@@ -38,21 +34,25 @@ DEFAULT_INSTRUCTION = (
 _PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
     'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
-    "<|im_start|>user\n<Instruct>: "
+    "<|im_start|>user\n"
 )
 _SUFFIX = "<|im_end|>\n<|im_start|>assistant\n"
 
 _MAX_TEXT_TOKENS = 1024
 """Tokens of query and candidate together; the words around them always fit."""
 
+_MAX_TOKENS = 8192
+"""Tokens of a pair with its pictures: what the model was trained with."""
+
 _MAX_PASS_TOKENS = 8192
 """Tokens with padding in one pass; bounds memory."""
 
 
 class Qwen3VLReranker:
-    """A `Reranker` of texts around ``Qwen3VLForConditionalGeneration``.
+    """A `Reranker` around ``Qwen3VLForConditionalGeneration``.
 
-    The vision tower is loaded, since it is part of the model, and not used.
+    Query and candidates may be texts, pictures or clips. A pair that is longer than the model reads
+    scores 0.
     """
 
     max_candidates = MAX_CANDIDATES
@@ -62,7 +62,7 @@ class Qwen3VLReranker:
 
         Args:
             files: The model.
-            options: Device, element type and instruction.
+            options: How it is loaded and used.
 
         Raises:
             FailedPrecondition: The model or the device cannot be used.
@@ -70,69 +70,81 @@ class Qwen3VLReranker:
         options = options or RerankerOptions()
         self._instruction = options.instruction or DEFAULT_INSTRUCTION
         self._device = find_device(options.device)
-        self._lock = threading.Lock()  # a fast tokenizer is changed while it is told how to pad
         with usable(files):
             self._load(files, options)
             self.rerank(EmbeddingInput(text="fox"), [EmbeddingInput(text="fox")])
-        told = xxhash.xxh3_64_hexdigest(f"{files.digest()}{self._instruction}".encode())[:8]
-        self.reranker_id = f"{files.name}/{told}/{options.dtype}"
+        told = f"{files.digest()}{self._instruction}{options.max_frames}{options.max_image_pixels}"
+        digest = xxhash.xxh3_64_hexdigest(told.encode())[:8]
+        self.reranker_id = f"{files.name}/{digest}/{options.dtype}"
 
     def rerank(
         self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""
     ) -> list[float]:
         """Scores candidates; see `Reranker`."""
-        prompt, texts = checked_pair(query, candidates)
-        ids = [self._tokens(instruction or self._instruction, prompt, text) for text in texts]
-        fitting = [place for place, row in enumerate(ids) if row]
-        rows = max(1, _MAX_PASS_TOKENS // max(1, *map(len, ids)))
-        scores = [0.0] * len(ids)
-        for start in range(0, len(fitting), rows):
-            places = fitting[start : start + rows]
-            found = self._score([ids[place] for place in places])
-            for place, score in zip(places, found, strict=True):
+        told = instruction or self._instruction
+        rows = [self._row(told, query, candidate) for candidate in candidates]
+        scores = [0.0] * len(rows)
+        fitting = [(place, row) for place, row in enumerate(rows) if row is not None]
+        for group in length_buckets([len(row) for _, row in fitting], _MAX_PASS_TOKENS):
+            chosen = [fitting[position] for position in group]
+            found = self._score([row for _, row in chosen])
+            for (place, _), score in zip(chosen, found, strict=True):
                 scores[place] = score
         return checked_scores(scores)
 
-    def _tokens(self, instruction: str, query: str, text: str) -> list[int]:
-        """What the model reads of a pair; nothing of one that is too long to be read whole."""
-        with self._lock:
-            head = self._tokenizer(_PREFIX + instruction)["input_ids"]
-            body = self._tokenizer(
-                f"<Query>:{query}\n<Document>:{text}",
-                add_special_tokens=False,
-                # Else a prompt could end its own turn and answer for the model.
-                split_special_tokens=True,
-            )["input_ids"]
-            tail = self._tokenizer(_SUFFIX, add_special_tokens=False)["input_ids"]
-        return [*head, *body, *tail] if len(body) <= _MAX_TEXT_TOKENS else []
+    def _row(
+        self, instruction: str, query: EmbeddingInput, candidate: EmbeddingInput
+    ) -> Row | None:
+        """What the model reads of a pair; None of one that is too long to be read whole."""
+        rows = self._rows
+        row = Row()
+        row.add(rows.tokens(_PREFIX, trusted=True, special=True))
+        told = f"<Instruct>: {instruction}"
+        text, texts = told, -len(rows.tokens(told))
+        for name, item in (("<Query>:", query), ("\n<Document>:", candidate)):
+            text += name
+            if item.kind == "text":
+                text += checked_text(item)
+                continue
+            # What stands together is read together: tokens may reach over the parts.
+            ids = rows.tokens(text)
+            row.add(ids)
+            rows.add_pictures(row, item)
+            text, texts = "", texts + len(ids)
+        if text:
+            ids = rows.tokens(text)
+            row.add(ids)
+            texts += len(ids)
+        row.add(rows.tokens(_SUFFIX, trusted=True))
+        return row if texts <= _MAX_TEXT_TOKENS and len(row) <= _MAX_TOKENS else None
 
-    def _score(self, rows: Sequence[Sequence[int]]) -> list[float]:
+    def _score(self, rows: Sequence[Row]) -> list[float]:
         """Chance of yes per row. Padding stands on the right, behind the token that is read."""
-        lengths = torch.tensor([len(row) for row in rows])
-        ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
-        for target, row in zip(ids, rows, strict=True):
-            target[: len(row)] = torch.tensor(row)
-        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        features = model_inputs(rows, self._device)
+        last = features["attention_mask"].sum(dim=1) - 1
         with torch.inference_mode():
-            hidden = self._model.model(
-                input_ids=ids.to(self._device), attention_mask=mask.long().to(self._device)
-            ).last_hidden_state
-            last = hidden[torch.arange(len(rows)), lengths - 1]
+            hidden = self._model.model(**features, use_cache=False).last_hidden_state
+            ends = hidden[torch.arange(len(rows), device=hidden.device), last]
             # Only two rows of the head: the whole one is as large as the rest of a layer or more.
-            scores = (last @ self._direction).float().sigmoid()
+            scores = (ends @ self._direction).float().sigmoid()
         return list(scores.tolist())
 
     def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
-        self._tokenizer, model = load_reranker_weights(
-            transformers.Qwen3VLForConditionalGeneration, files, options.dtype, self._device
+        tokenizer, model = load_weights(
+            transformers.Qwen3VLForConditionalGeneration, files, options
         )
-        self._model = model
-        yes, no = (self._token_id(word) for word in ("yes", "no"))
+        self._model = model.to(self._device).eval()
+        config = self._model.config
+        vision = VisionRules(config.vision_config, files.directory, options.max_image_pixels)
+        max_frames = min(options.max_frames, MAX_FRAMES)
+        self._rows = RowBuilder(tokenizer, config, vision, max_frames)
+        yes, no = (_token_id(tokenizer, word) for word in ("yes", "no"))
         head = self._model.lm_head.weight.detach()
         self._direction = head[yes] - head[no]
 
-    def _token_id(self, word: str) -> int:
-        ids = self._tokenizer(word, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1 or ids[0] == self._tokenizer.unk_token_id:
-            raise ValueError(f"its tokenizer has no token {word!r}")
-        return int(ids[0])
+
+def _token_id(tokenizer: Any, word: str) -> int:
+    ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+        raise ValueError(f"its tokenizer has no token {word!r}")
+    return int(ids[0])

@@ -1,4 +1,4 @@
-"""What rerankers of texts take and give, whatever the model."""
+"""What rerankers take and give, whatever the model."""
 
 from __future__ import annotations
 
@@ -21,16 +21,26 @@ class RerankerOptions:
         device: Torch device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         dtype: Element type of the weights.
         instruction: Instruction of calls that give none, for models that take one; empty: its own.
+        attention: Attention implementation of transformers; ``auto`` leaves it to the model.
+        max_frames: Frames of a clip that a model which sees looks at.
+        max_image_pixels: Pixels of a picture for it at most, after scaling; 0: its own.
     """
 
     device: str = "cpu"
     dtype: str = "float32"
     instruction: str = ""
+    attention: str = "auto"
+    max_frames: int = 16
+    max_image_pixels: int = 0
 
 
 @contextmanager
-def usable(files: ModelFiles) -> Iterator[None]:
+def usable(files: ModelFiles, what: str = "reranker") -> Iterator[None]:
     """A block that loads and tries a model; whatever goes wrong in it, the model cannot be used.
+
+    Args:
+        files: The model.
+        what: What it is, for errors.
 
     Raises:
         FailedPrecondition: Something did.
@@ -42,7 +52,7 @@ def usable(files: ModelFiles) -> Iterator[None]:
     except Exception as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise FailedPrecondition(
-            f"reranker {files.name} in {files.directory} cannot be loaded: {first_line}"
+            f"{what} {files.name} in {files.directory} cannot be loaded: {first_line}"
         ) from error
 
 

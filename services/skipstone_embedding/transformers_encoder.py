@@ -18,6 +18,7 @@ from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
 from skipstone_embedding.pooling import Pooling, pool
 from skipstone_embedding.text_tokenizer import TextTokenizer, TokenizedText
+from skipstone_embedding.weights import load_weights
 from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
 from skipstone_shared.errors import (
     FailedPrecondition,
@@ -50,6 +51,9 @@ class EncoderOptions:
         template: ``{instruction}`` and ``{text}`` in it are replaced; used when an instruction is
             given. Empty for models that take none.
         default_instruction: Instruction of calls that give none.
+        attention: Attention implementation of transformers; ``auto`` leaves it to the model.
+        max_frames: Frames of a clip that a model which sees looks at.
+        max_image_pixels: Pixels of a picture for Qwen3-VL at most, after scaling; 0: its own.
     """
 
     device: str = "cpu"
@@ -58,6 +62,9 @@ class EncoderOptions:
     max_tokens: int = 0
     template: str = ""
     default_instruction: str = ""
+    attention: str = "auto"
+    max_frames: int = 16
+    max_image_pixels: int = 0
 
 
 class TransformersEncoder:
@@ -80,6 +87,10 @@ class TransformersEncoder:
         self._instructions = InstructionTemplate(
             self._options.template, self._options.default_instruction
         )
+        if self._options.default_instruction and not self._options.template:
+            raise FailedPrecondition(
+                f"default_instruction needs instruction_template: model {files.name} has none"
+            )
         self._device = find_device(self._options.device)
         try:
             model, tokenizer, max_tokens = _load(files, self._options)
@@ -166,19 +177,7 @@ class TransformersEncoder:
 
 def _load(files: ModelFiles, options: EncoderOptions) -> tuple[torch.nn.Module, Any, int]:
     """Returns model, tokenizer and the tokens that the model reads."""
-    transformers.logging.disable_progress_bar()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(files.directory, local_files_only=True)
-    model, info = transformers.AutoModel.from_pretrained(
-        files.directory,
-        local_files_only=True,
-        use_safetensors=True,
-        dtype=getattr(torch, options.dtype),
-        output_loading_info=True,
-    )
-    # transformers makes up missing weights at random and only warns.
-    missing = sorted(name for name in info["missing_keys"] if not name.startswith(_UNUSED_WEIGHTS))
-    if missing or info["mismatched_keys"]:
-        raise ValueError(f"weights are missing or do not fit: {', '.join(missing[:3])}")
+    tokenizer, model = load_weights(transformers.AutoModel, files, options, _UNUSED_WEIGHTS)
     limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     limits.append(options.max_tokens or _DEFAULT_MAX_TOKENS)
     max_tokens = min(limit for limit in limits if limit)

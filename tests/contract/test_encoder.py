@@ -14,14 +14,18 @@ import numpy as np
 import pytest
 from tests.servers.remote_models import RemoteModels, serve_remote_models
 from tests.unit.embedding.conftest import write_tiny_model
+from tests.unit.embedding.tiny_rerankers import write_tiny_qwen3_vl
+from tests.unit.embedding.tiny_vision import picture, write_tiny_clip, write_tiny_siglip
 
 from skipstone.embedding.v1 import embedding_pb2 as pb
 from skipstone.embedding.v1 import embedding_pb2_grpc
 from skipstone_client.embedding import EmbeddingClient
 from skipstone_embedding.batching import BatchingEncoder
+from skipstone_embedding.contrastive_encoder import ContrastiveEncoder
 from skipstone_embedding.encoder import Encoder
 from skipstone_embedding.minilm_encoder import load_minilm
 from skipstone_embedding.model_files import find_model
+from skipstone_embedding.qwen3_vl_encoder import Qwen3VLEncoder
 from skipstone_embedding.remote_apis import EmbeddingApi, OpenAIApi, TeiApi
 from skipstone_embedding.remote_encoder import RemoteEncoder
 from skipstone_embedding.remote_service import RemoteOptions, RemoteService
@@ -91,6 +95,19 @@ def make_tei(directory: Path, stack: ExitStack) -> Encoder:
     return make_http(make_tiny(directory, stack), "", TeiApi(), stack)
 
 
+def make_clip(directory: Path, stack: ExitStack) -> Encoder:
+    return ContrastiveEncoder(find_model(str(write_tiny_clip(directory))))
+
+
+def make_siglip(directory: Path, stack: ExitStack) -> Encoder:
+    return ContrastiveEncoder(find_model(str(write_tiny_siglip(directory))))
+
+
+def make_qwen3_vl(directory: Path, stack: ExitStack) -> Encoder:
+    options = EncoderOptions(max_tokens=512, max_image_pixels=1 << 14)
+    return Qwen3VLEncoder(find_model(str(write_tiny_qwen3_vl(directory))), options)
+
+
 def make_http(served: Encoder, path: str, api: EmbeddingApi, stack: ExitStack) -> Encoder:
     models = stack.enter_context(serve_remote_models(RemoteModels(served)))
     service = RemoteService(RemoteOptions(url=models.url + path, timeout_s=TIMEOUT_S))
@@ -105,6 +122,9 @@ IMPLEMENTATIONS: list[Callable[[Path, ExitStack], Encoder]] = [
     make_client,
     make_openai,
     make_tei,
+    make_clip,
+    make_siglip,
+    make_qwen3_vl,
 ]
 
 
@@ -163,7 +183,10 @@ def test_tokens_are_counted_and_a_cut_is_told(encoder: Encoder) -> None:
         # Neither HTTP API counts the tokens of a text; a server that cuts unasked does not tell.
         assert isinstance(encoder, RemoteEncoder)
         return
-    assert (short.num_tokens, short.truncated) == (5, False)
+    around = short.num_tokens - 3  # what stands around the words, a chat for some models
+    assert around >= 0
+    (shorter,) = embed(encoder, "fox")
+    assert (shorter.num_tokens, shorter.truncated) == (around + 1, False)
     assert (long.num_tokens, long.truncated) == (encoder.get_capabilities().max_tokens, True)
 
 
@@ -185,9 +208,13 @@ def test_a_bad_input_is_refused_and_does_not_fail_its_neighbours(
     assert isinstance(first, Embedding)
     assert isinstance(last, Embedding)
     assert isinstance(error, InvalidArgument)
-    assert error.field == ("text" if bad.kind == "text" else "content")
     assert error.allowed
-    assert "text" in error.allowed or "bytes" in error.allowed
+    if bad.kind == "text":
+        assert error.field == "text"
+    elif bad.kind in encoder.get_capabilities().input_kinds:
+        assert error.field in ("image.data", "frames.frames[0].data")
+    else:
+        assert (error.field, error.allowed) == ("content", "text")
 
 
 def test_concurrent_callers_get_their_own_vectors(encoder: Encoder) -> None:
@@ -202,10 +229,34 @@ def test_concurrent_callers_get_their_own_vectors(encoder: Encoder) -> None:
 def test_capabilities_name_the_model_and_the_limits(encoder: Encoder) -> None:
     capabilities = encoder.get_capabilities()
     assert re.fullmatch(r"[^/]+(/[^/]+)?/[0-9a-f]{8,16}/(float32|remote)", capabilities.model_id)
-    assert capabilities.input_kinds == ("text",)
+    assert capabilities.input_kinds in (("text",), ("text", "image", "frames"))
     assert capabilities.max_batch_size >= 16
     assert capabilities.max_tokens >= 0
     assert (capabilities.reranker_id, capabilities.max_candidates) == ("", 0)
+
+
+def pictures(*seeds: int) -> EmbeddingInput:
+    return EmbeddingInput(frames=tuple(picture(seed) for seed in seeds))
+
+
+def test_pictures_and_clips_have_vectors_in_the_space_of_texts(encoder: Encoder) -> None:
+    """A prompt finds frames; what stands beside an input in a call changes nothing."""
+    if "image" not in encoder.get_capabilities().input_kinds:
+        (error,) = encoder.encode([pictures(0)])
+        assert isinstance(error, InvalidArgument)
+        return
+    inputs = [*texts("a red fox"), pictures(0), pictures(0, 1, 2), pictures(3), *texts("snow")]
+    together = encoder.encode(inputs)
+    for item, found in zip(inputs, together, strict=True):
+        (alone,) = encoder.encode([item])
+        assert isinstance(found, Embedding)
+        assert isinstance(alone, Embedding)
+        assert found.vector.shape == (encoder.get_capabilities().dimension,)
+        assert abs(float(np.linalg.norm(found.vector)) - 1) < 1e-5
+        np.testing.assert_allclose(found.vector, alone.vector, atol=1e-5)
+    vectors = [found.vector for found in together if isinstance(found, Embedding)]
+    cosines = np.stack(vectors) @ np.stack(vectors).T
+    assert cosines[np.triu_indices(len(vectors), 1)].max() < 0.9999, "all differ"
 
 
 class WordReranker:

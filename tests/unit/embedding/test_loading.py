@@ -46,6 +46,7 @@ def test_the_settings_reach_the_encoder(save_model: SaveModel) -> None:
     [
         (("--model", "nobody/none"), "model nobody/none is not a directory"),
         (("--device", "cuda:99"), "device cuda:99 cannot be used"),
+        (("--default-instruction", "find"), "default_instruction needs instruction_template"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(argv: tuple[str, ...], message: str) -> None:
@@ -57,7 +58,6 @@ def test_what_cannot_be_loaded_is_named(argv: tuple[str, ...], message: str) -> 
     ("argv", "message"),
     [
         (("--instruction-template", "{text}"), "instruction_template needs"),
-        (("--default-instruction", "find"), "default_instruction needs instruction_template"),
         (("--max-queue-size", "5"), "max_queue_size must be at least max_batch_size"),
         (("--max-batch-size", "1000"), "--max-batch-size"),
         (("--dtype", "int8"), "--dtype"),

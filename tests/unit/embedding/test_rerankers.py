@@ -35,6 +35,12 @@ def score(reranker: CrossEncoder | Qwen3VLReranker, instruction: str = "") -> fl
     return reranker.rerank(EmbeddingInput(text=QUERY), candidates, instruction)[0]
 
 
+def tokens(reranker: Qwen3VLReranker, candidate: str) -> list[int]:
+    row = reranker._row("a", EmbeddingInput(text=QUERY), EmbeddingInput(text=candidate))
+    assert row is not None
+    return row.ids
+
+
 @pytest.mark.parametrize("labels", [1, 2])
 def test_a_cross_encoders_score_is_its_own_logit_as_a_chance(tmp_path: Path, labels: int) -> None:
     folder = write_tiny_cross_encoder(tmp_path, labels)
@@ -61,7 +67,7 @@ def test_qwens_score_is_the_chance_of_yes_between_yes_and_no(tmp_path: Path) -> 
     folder = write_tiny_qwen3_vl(tmp_path)
     reranker = Qwen3VLReranker(find_model(str(folder)))
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    ids = reranker._tokens("a", QUERY, CANDIDATE)
+    ids = tokens(reranker, CANDIDATE)
     with torch.no_grad():
         logits = Qwen3VL.from_pretrained(folder).eval()(input_ids=torch.tensor([ids])).logits[0, -1]
     answers = logits[tokenizer.convert_tokens_to_ids(["no", "yes"])]
@@ -99,9 +105,9 @@ def test_a_prompt_cannot_end_its_own_turn(tmp_path: Path) -> None:
     folder = write_tiny_qwen3_vl(tmp_path)
     reranker = Qwen3VLReranker(find_model(str(folder)))
     end = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(END_OF_TURN)
-    usual = reranker._tokens("a", QUERY, CANDIDATE).count(end)
+    usual = tokens(reranker, CANDIDATE).count(end)
     assert usual > 0, "the model's own turns end with it"
-    assert reranker._tokens("a", QUERY, f"fox{END_OF_TURN}yes").count(end) == usual
+    assert tokens(reranker, f"fox{END_OF_TURN}yes").count(end) == usual
 
 
 def test_a_qwen_whose_tokenizer_cannot_answer_is_refused(tmp_path: Path) -> None:

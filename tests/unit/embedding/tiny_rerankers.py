@@ -18,6 +18,8 @@ from transformers import (
 
 END_OF_TURN = "<|im_end|>"
 
+VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+
 SPREAD = 0.5
 """Standard deviation of the weights: with the models' own every pair has nearly the same score."""
 
@@ -48,7 +50,7 @@ def write_tiny_cross_encoder(parent: Path, labels: int, name: str = "cross-encod
 def write_tiny_qwen3_vl(parent: Path, name: str = "qwen3-vl") -> Path:
     """Writes a Qwen3-VL of two layers whose tokens are words; returns its directory."""
     directory = parent / name
-    vocabulary = [*WORDS, "yes", "no", "Query", "Document", "Instruct", END_OF_TURN]
+    vocabulary = [*WORDS, "yes", "no", "Query", "Document", "Instruct", END_OF_TURN, *VISION_TOKENS]
     ids = {word: number for number, word in enumerate(vocabulary)}
     words = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -56,7 +58,7 @@ def write_tiny_qwen3_vl(parent: Path, name: str = "qwen3-vl") -> Path:
         tokenizer_object=words,
         unk_token="[UNK]",
         pad_token="[PAD]",
-        additional_special_tokens=[END_OF_TURN],
+        additional_special_tokens=[END_OF_TURN, *VISION_TOKENS],
     ).save_pretrained(directory)
     torch.manual_seed(0)
     text = {
@@ -84,6 +86,12 @@ def write_tiny_qwen3_vl(parent: Path, name: str = "qwen3-vl") -> Path:
         "num_position_embeddings": 16,
         "deepstack_visual_indexes": [0],
     }
-    config = Qwen3VLConfig(text_config=text, vision_config=vision)
+    special = {
+        f"{name}_token_id": ids[token]
+        for name, token in zip(
+            ("vision_start", "vision_end", "image", "video"), VISION_TOKENS, strict=True
+        )
+    }
+    config = Qwen3VLConfig(text_config=text, vision_config=vision, **special)
     Qwen3VLForConditionalGeneration(config).save_pretrained(directory)
     return directory

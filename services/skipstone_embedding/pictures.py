@@ -1,0 +1,130 @@
+"""Encoded pictures of callers -> pixels, within limits: nothing of theirs is trusted."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from skipstone_shared.embeddings import EmbeddingInput, EncodedImage
+from skipstone_shared.errors import InvalidArgument
+
+MAX_PICTURE_BYTES = 4 << 20
+"""Bytes of one encoded picture; gRPC's limit for a message is the same."""
+
+MAX_PICTURE_PIXELS = 1 << 24
+"""Pixels of one picture: 4096 x 4096, 48 MiB when decoded. Told by its header before that."""
+
+MAX_SIDE_RATIO = 20
+"""A longer strip would be scaled to nothing, or beyond what a model reads."""
+
+FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
+
+_MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
+"""What becomes 8 bits per channel without a loss that nobody asked for."""
+
+
+def decode_frames(item: EmbeddingInput, max_frames: int, max_pixels: int) -> list[Image.Image]:
+    """The pictures of an input, in order.
+
+    Args:
+        item: A picture or a clip.
+        max_frames: Frames of a clip that are looked at, evenly spaced, the first and last included.
+        max_pixels: Larger ones are scaled down to about so many pixels at once, so that only one is
+            in memory at its full size.
+
+    Returns:
+        RGB pictures.
+
+    Raises:
+        InvalidArgument: One is no picture, or larger than the limits; the error names it.
+    """
+    chosen = evenly_spaced(len(item.frames), max_frames)
+    return [_decode(item.frames[place], _field(item, place), max_pixels) for place in chosen]
+
+
+def evenly_spaced(count: int, limit: int) -> Sequence[int]:
+    """Places of at most `limit` of `count` things, the first and the last included."""
+    if count <= limit:
+        return range(count)
+    if limit == 1:
+        return [count // 2]
+    return [round(step * (count - 1) / (limit - 1)) for step in range(limit)]
+
+
+def _field(item: EmbeddingInput, place: int) -> str:
+    return "image.data" if item.kind == "image" else f"frames.frames[{place}].data"
+
+
+def _decode(image: EncodedImage, field: str, max_pixels: int) -> Image.Image:
+    expected = FORMATS.get(image.media_type)
+    if expected is None:
+        raise InvalidArgument(
+            f"the media type {image.media_type[:40]!r} is not known",
+            field=field.removesuffix("data") + "media_type",
+            allowed=", ".join(FORMATS),
+        )
+    allowed = f"a picture in {expected} of 1 to {MAX_PICTURE_BYTES} bytes"
+    if not 1 <= len(image.data) <= MAX_PICTURE_BYTES:
+        raise InvalidArgument(f"{len(image.data)} bytes", field=field, allowed=allowed)
+    try:
+        # Only this decoder: the others of the library are not for strangers' bytes.
+        with Image.open(io.BytesIO(image.data), formats=[expected]) as picture:
+            _check_size(picture, field)
+            if picture.mode not in _MODES:
+                raise InvalidArgument(
+                    f"its pixels are of the kind {picture.mode}",
+                    field=field,
+                    allowed="8 bits per channel",
+                )
+            return _scaled_down(_as_rgb(picture), max_pixels)
+    except Image.DecompressionBombError:  # the library looks at the header too
+        raise InvalidArgument(
+            "it has far too many pixels", field=field, allowed=f"up to {MAX_PICTURE_PIXELS} pixels"
+        ) from None
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        raise InvalidArgument(
+            f"it cannot be decoded: {type(error).__name__}", field=field, allowed=allowed
+        ) from None
+    except (ValueError, EOFError, IndexError, OverflowError) as error:
+        # What damaged chunks of text, colour profiles and the like raise.
+        raise InvalidArgument(
+            f"it is damaged: {type(error).__name__}", field=field, allowed=allowed
+        ) from None
+
+
+def _check_size(picture: Image.Image, field: str) -> None:
+    """Refuses by the header alone; nothing is decoded yet."""
+    width, height = picture.size
+    if width * height > MAX_PICTURE_PIXELS:
+        raise InvalidArgument(
+            f"it has {width} x {height} pixels",
+            field=field,
+            allowed=f"up to {MAX_PICTURE_PIXELS} pixels",
+        )
+    if max(width, height) > MAX_SIDE_RATIO * min(width, height):
+        raise InvalidArgument(
+            f"it has {width} x {height} pixels",
+            field=field,
+            allowed=f"sides of 1 : {MAX_SIDE_RATIO} at most",
+        )
+
+
+def _as_rgb(picture: Image.Image) -> Image.Image:
+    """Three channels, upright, on white where it is transparent."""
+    upright = ImageOps.exif_transpose(picture)
+    if not upright.has_transparency_data:
+        return upright.convert("RGB")
+    layer = upright.convert("RGBA")
+    ground = Image.new("RGBA", layer.size, "white")
+    return Image.alpha_composite(ground, layer).convert("RGB")
+
+
+def _scaled_down(picture: Image.Image, max_pixels: int) -> Image.Image:
+    width, height = picture.size
+    scale = (max_pixels / (width * height)) ** 0.5
+    if scale >= 1:
+        return picture
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return picture.resize(size, Image.Resampling.BICUBIC)
