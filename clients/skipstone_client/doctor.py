@@ -7,6 +7,7 @@ nobody else's answer.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -35,6 +36,7 @@ from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_client.vector_index import VectorIndexClient
 from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import SkipstoneError
+from skipstone_shared.grpc_server_facts import certificate_dates
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import OrchestratorStats
 
@@ -169,7 +171,17 @@ class _Asking:
                 latents.result(),
                 model.result(),
                 runs.result(),
+                self._own_certificates(),
             )
+
+    def _own_certificates(self) -> dict[str, float]:
+        """Seconds that the certificates have left which the doctor itself calls with."""
+        me = self._credentials
+        if me is None:
+            return {}
+        files = {"tls_cert_file": me.tls_cert_file, "tls_ca_file": me.tls_ca_file}
+        now_s = time.time()
+        return {name: at - now_s for name, at in certificate_dates(files)}
 
     def _probe(self, service: Service, target: str) -> Future[ServiceFacts]:
         return self._threads.submit(probe, service, target, self._credentials, self._timeout_s)

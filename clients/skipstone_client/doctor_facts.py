@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from enum import Enum
 
 from skipstone_shared.denoise_runs import DenoiseCapabilities, DenoiseStats
@@ -43,6 +44,10 @@ class ServiceFacts:
         version: Its version of Skipstone, empty when not told.
         clock_offset_s: Its clock minus this machine's, in seconds; None when not told.
         answer_s: Seconds its answer took.
+        disk_free_bytes: Bytes free on the disk of its data; None where it keeps none.
+        disk_size_bytes: Bytes that there are.
+        certificates_left_s: Setting of a certificate to the seconds until it ends; negative:
+            since it ended.
     """
 
     service: str
@@ -52,6 +57,9 @@ class ServiceFacts:
     version: str = ""
     clock_offset_s: float | None = None
     answer_s: float = 0.0
+    disk_free_bytes: int | None = None
+    disk_size_bytes: int | None = None
+    certificates_left_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +78,8 @@ class DeploymentFacts:
         store: Counts of latent_kv.
         denoise: The executor's model.
         denoise_stats: The executor's counts.
+        own_certificates_left_s: Option of a certificate that the doctor calls with to the seconds
+            until it ends.
     """
 
     namespace: str
@@ -83,6 +93,7 @@ class DeploymentFacts:
     store: StoreStats | None = None
     denoise: DenoiseCapabilities | None = None
     denoise_stats: DenoiseStats | None = None
+    own_certificates_left_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -63,14 +63,18 @@ def _asked(
     asked_at = time.time()
     _, call = method.with_call(b"", timeout=deadline - time.monotonic(), metadata=access.metadata())
     answered_at = time.time()
-    version, clock = read_server_facts(dict(call.trailing_metadata()))
+    told = read_server_facts(dict(call.trailing_metadata()))
+    ends, clock_s = told.certificates_end_s, told.clock_s
     return ServiceFacts(
         service.name,
         target,
         Condition.SERVING,
-        version=version,
-        clock_offset_s=None if clock is None else clock - (asked_at + answered_at) / 2,
+        version=told.version,
+        clock_offset_s=None if clock_s is None else clock_s - (asked_at + answered_at) / 2,
         answer_s=answered_at - asked_at,
+        disk_free_bytes=told.disk_free_bytes,
+        disk_size_bytes=told.disk_size_bytes,
+        certificates_left_s={name: ends[name] - answered_at for name in ends},
     )
 
 

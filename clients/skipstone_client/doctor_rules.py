@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from skipstone_client.doctor_facts import (
     Condition,
@@ -25,6 +25,15 @@ MAX_COUNT_DIFFERENCE = 0.1
 _FEW_ENTRIES = 20
 _MANY_DROPPED = 0.05
 _NOT_CALIBRATED = ("NO_CALIBRATION", "CALIBRATION_MISMATCH")
+
+FULL_DISK = 0.02
+"""Share of a disk below which there is no room for another entry of some size."""
+
+NEARLY_FULL_DISK = 0.1
+"""Share of a disk below which it is told; a rescue of a damaged file needs as much as the file."""
+
+ENDS_SOON_S = 14 * 86_400.0
+"""What a certificate must have left; those that renew themselves do it a month before."""
 
 _CONDITIONS = {
     Condition.NOT_SERVING: "wait until it has started; if it stays so, see its log",
@@ -183,6 +192,46 @@ def _quota(facts: DeploymentFacts) -> Iterator[Finding]:
             )
 
 
+def _disks(facts: DeploymentFacts) -> Iterator[Finding]:
+    for service in _serving(facts):
+        free, size = service.disk_free_bytes, service.disk_size_bytes
+        if free is None or not size or free >= NEARLY_FULL_DISK * size:
+            continue
+        full = free < FULL_DISK * size
+        yield Finding(
+            "disk",
+            Severity.PROBLEM if full else Severity.WARNING,
+            service.service,
+            f"the disk with the data of {service.service} has {100 * free / size:.1f} % free: "
+            f"{free} of {size} bytes",
+            "make room or give a larger disk; until then nothing new is stored"
+            if full
+            else "make room, give a larger disk, or lower the service's quota",
+        )
+
+
+def _certificates(facts: DeploymentFacts) -> Iterator[Finding]:
+    own = {f"--{n.replace('_', '-')}": s for n, s in facts.own_certificates_left_s.items()}
+    yield from _ending("", own)
+    for service in _serving(facts):
+        yield from _ending(service.service, service.certificates_left_s)
+
+
+def _ending(service: str, left_s: Mapping[str, float]) -> Iterator[Finding]:
+    for name, seconds in left_s.items():
+        if seconds < ENDS_SOON_S:
+            ended = seconds <= 0
+            days = f"{abs(seconds) / 86_400:.1f} days"
+            yield Finding(
+                "certificate",
+                Severity.PROBLEM if ended else Severity.WARNING,
+                service,
+                f"a certificate of {name}{f' of {service}' if service else ''} "
+                + (f"ended {days} ago" if ended else f"ends in {days}"),
+                "replace the file; it is taken up without a restart",
+            )
+
+
 def _saves(facts: DeploymentFacts) -> Iterator[Finding]:
     stats = facts.stats
     total = stats.saved_count + stats.dropped_saves if stats else 0
@@ -265,6 +314,8 @@ _RULES: tuple[Callable[[DeploymentFacts], Iterator[Finding]], ...] = (
     _calibration,
     _stores,
     _quota,
+    _disks,
+    _certificates,
     _saves,
     _drift,
     _executor,

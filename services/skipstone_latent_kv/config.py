@@ -120,6 +120,10 @@ class LatentKVSettings(ServiceSettings):
     """Seconds that a caller may fall behind 256 KiB/s before its write or read is ended; a second
     when others need its room."""
 
+    def data_folders(self) -> tuple[Path, ...]:
+        """The folder of LMDB; the other stores keep nothing here."""
+        return (self.data_dir,) if self.store == "lmdb" else ()
+
     @model_validator(mode="after")
     def _keep_codec_and_store_together(self) -> Self:
         if self.codec != "lossless" and self.store == "memory":

@@ -86,6 +86,10 @@ class VectorIndexSettings(ServiceSettings):
     graph_save_share: float = Field(default=0.05, gt=0.0, le=1.0)
     """Share of a graph's vectors that change until it is saved again, in the background."""
 
+    def data_folders(self) -> tuple[Path, ...]:
+        """The folder of the record log and the graphs; engines outside keep nothing here."""
+        return (self.data_dir,) if self.engine == "hnswlib" else ()
+
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
         if self.engine == "hnswlib":

@@ -130,6 +130,10 @@ class ServiceSettings(BaseModel):
         """Returns the console script's name: `skipstone-latent-kv`."""
         return "skipstone-" + cls.service_name.replace("_", "-")
 
+    def data_folders(self) -> tuple[Path, ...]:
+        """Folders in which this service keeps data; whoever checks a deployment looks at them."""
+        return ()
+
     def tls_files(self) -> TlsFiles | None:
         """Where the certificates of this service's port are; None for plain text."""
         if self.tls_cert_file is None:

@@ -10,6 +10,7 @@ where `build` is a coroutine function that returns an `AsyncMounted`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -34,6 +35,7 @@ from skipstone_shared.grpc_server import (
     report_cannot_start,
     start_metrics,
 )
+from skipstone_shared.grpc_server_facts import server_facts
 from skipstone_shared.structured_logging import configure_logging, get_logger
 from skipstone_shared.tracing import open_tracer
 
@@ -128,7 +130,9 @@ class AsyncServer:
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
             interceptors=[
-                AsyncRpcInterceptor(self._metrics, self._tracer),
+                AsyncRpcInterceptor(
+                    self._metrics, self._tracer, functools.partial(server_facts, settings)
+                ),
                 *async_access_interceptors(settings),
             ],
             options=channel_options(settings),

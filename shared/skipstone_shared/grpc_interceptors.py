@@ -7,6 +7,7 @@ One interceptor for synchronous servers and one for `grpc.aio`; both use `RpcRec
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import threading
 import time
@@ -22,7 +23,7 @@ import structlog
 from skipstone_shared import errors
 from skipstone_shared.grpc_errors import status_code, to_grpc_status
 from skipstone_shared.grpc_metrics import RpcMetrics
-from skipstone_shared.grpc_server_facts import TOLD_WITH, telling, telling_async
+from skipstone_shared.grpc_server_facts import TOLD_WITH, Metadata, telling, telling_async
 from skipstone_shared.request_context import bind_request, read_request_id
 from skipstone_shared.structured_logging import get_logger
 from skipstone_shared.tracing import Tracer, bind_rpc
@@ -96,6 +97,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
         health_pool: ThreadPoolExecutor,
         pools: Mapping[str, ThreadPoolExecutor] = MappingProxyType({}),
         tracer: Tracer | None = None,
+        facts: Callable[[], Metadata] = tuple,
     ) -> None:
         """Creates the interceptor.
 
@@ -104,9 +106,11 @@ class RpcInterceptor(grpc.ServerInterceptor):
             health_pool: Answers health checks, so that they do not wait behind busy workers.
             pools: Threads of rpcs that have their own, by full method name.
             tracer: Starts their spans.
+            facts: Gives what the server tells of itself.
         """
         self._metrics = metrics
         self._tracer = tracer
+        self._facts = facts
         self._health_pool = health_pool
         self._pools = pools
 
@@ -123,7 +127,7 @@ class RpcInterceptor(grpc.ServerInterceptor):
         if method.startswith(_ADMIN_PREFIX):
             return handler
         if method.endswith(TOLD_WITH):
-            handler = rewrap(handler, telling)
+            handler = rewrap(handler, functools.partial(telling, self._facts))
         wrap = self._wrap_stream if handler.response_streaming else self._wrap_unary
         pool = self._pools.get(method)
         if pool is None:
@@ -162,15 +166,22 @@ class RpcInterceptor(grpc.ServerInterceptor):
 class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
     """The interceptor of `grpc.aio` servers; handlers must be coroutines or async generators."""
 
-    def __init__(self, metrics: RpcMetrics | None, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        metrics: RpcMetrics | None,
+        tracer: Tracer | None = None,
+        facts: Callable[[], Metadata] = tuple,
+    ) -> None:
         """Creates the interceptor.
 
         Args:
             metrics: Where rpcs are counted.
             tracer: Starts their spans.
+            facts: Gives what the server tells of itself.
         """
         self._metrics = metrics
         self._tracer = tracer
+        self._facts = facts
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Handler]], handler_call_details: Any
@@ -181,7 +192,7 @@ class AsyncRpcInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith(_ADMIN_PREFIX):
             return handler
         if method.endswith(TOLD_WITH):
-            handler = rewrap(handler, telling_async)
+            handler = rewrap(handler, functools.partial(telling_async, self._facts))
         if not handler.response_streaming:
             return rewrap(handler, lambda behavior: self._wrap_call(method, behavior))
         return rewrap(handler, lambda behavior: self._wrap_stream(method, behavior))

@@ -10,6 +10,7 @@ where `build` creates the store and returns a `Mounted`. `grpc_aio_server.py` is
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ from skipstone_shared.grpc_health_port import start_health_server
 from skipstone_shared.grpc_interceptors import RpcInterceptor
 from skipstone_shared.grpc_listening import bind, check_address, check_files
 from skipstone_shared.grpc_metrics import RpcMetrics
+from skipstone_shared.grpc_server_facts import server_facts
 from skipstone_shared.structured_logging import configure_logging, get_logger
 from skipstone_shared.tracing import open_tracer
 
@@ -149,7 +151,13 @@ class SyncServer:
         self._server = grpc.server(
             self._workers,
             interceptors=[
-                RpcInterceptor(self._metrics, self._health_pool, mounted.pools, self._tracer),
+                RpcInterceptor(
+                    self._metrics,
+                    self._health_pool,
+                    mounted.pools,
+                    self._tracer,
+                    functools.partial(server_facts, settings),
+                ),
                 *access_interceptors(settings),
             ],
             options=channel_options(settings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 from tests.certificates import Authority
+from tests.e2e.faults.disks import small_disk
 from tests.e2e.generations import generate, wait_saved
 from tests.e2e.processes import SERVICES, Cluster, running_service, service_environment
 
 from skipstone_client.doctor import examine
-from skipstone_client.doctor_facts import Condition
+from skipstone_client.doctor_facts import Condition, Severity
 from skipstone_shared.credentials import Credentials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -158,3 +160,29 @@ def latent_kv_and_what_to_do(target: str, credentials: Credentials | None) -> tu
     (facts,) = [s for s in report.services if s.service == "latent_kv"]
     actions = [f.action for f in report.findings if f.service == "latent_kv"]
     return facts.condition, "".join(actions)
+
+
+def test_a_full_disk_and_a_certificate_that_ends_are_told_from_outside(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)  # what it signs ends within a day
+    files = authority.write("store")
+    flags = (f"--tls-cert-file={files.cert_file}", f"--tls-key-file={files.key_file}")
+    with (
+        small_disk("disk", tmp_path / "disk", 64 << 20) as disk,
+        running_service("latent_kv", "--data-dir", str(disk / "kv"), *flags) as target,
+    ):
+        usage = shutil.disk_usage(disk)
+        (disk / "other").write_bytes(bytes(usage.free - usage.total // 100))
+        nobody = "127.0.0.1:1"
+        report = examine(
+            nobody,
+            {"latent_kv": target},
+            timeout_s=20.0,
+            credentials=Credentials(authority.file),
+        )
+    found = {(f.check, f.service): f.severity for f in report.findings}
+    assert found["disk", "latent_kv"] is Severity.PROBLEM
+    assert found["certificate", "latent_kv"] is Severity.WARNING
+    assert found["certificate", ""] is Severity.WARNING
+    (store,) = [s for s in report.services if s.service == "latent_kv"]
+    assert store.disk_size_bytes == usage.total
+    assert 0 < store.certificates_left_s["tls_cert_file"] <= 86_400

@@ -165,3 +165,40 @@ def test_problems_come_before_warnings() -> None:
     )
     found: list[Finding] = list(findings(facts))
     assert [f.severity for f in found] == [Severity.PROBLEM, Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("free", "severity"),
+    [(500, None), (99, Severity.WARNING), (19, Severity.PROBLEM), (0, Severity.PROBLEM)],
+)
+def test_a_disk_that_fills_up_is_told_before_nothing_can_be_stored(
+    free: int, severity: Severity | None
+) -> None:
+    facts = with_service("latent_kv", disk_free_bytes=free, disk_size_bytes=1000)
+    found = list(findings(facts))
+    assert [(f.check, f.service, f.severity) for f in found] == (
+        [("disk", "latent_kv", severity)] if severity else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("days", "severity", "said"),
+    [
+        (30, None, ""),
+        (13, Severity.WARNING, "ends in 13.0 days"),
+        (-2, Severity.PROBLEM, "ended 2.0 days ago"),
+    ],
+)
+def test_a_certificate_is_told_two_weeks_before_its_end(
+    days: float, severity: Severity | None, said: str
+) -> None:
+    left = {"tls_cert_file": days * 86_400}
+    for facts, service in (
+        (with_service("denoise", certificates_left_s=left), "denoise"),
+        (dataclasses.replace(HEALTHY, own_certificates_left_s=left), ""),
+    ):
+        found = list(findings(facts))
+        assert [(f.check, f.service, f.severity) for f in found] == (
+            [("certificate", service, severity)] if severity else []
+        )
+        assert all(said in f.message for f in found)
