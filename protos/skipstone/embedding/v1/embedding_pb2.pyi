@@ -57,7 +57,9 @@ Global___EmbeddingInput: _TypeAlias = EmbeddingInput  # noqa: Y015
 
 @_typing.final
 class ImageInput(_message.Message):
-    """One encoded picture."""
+    """One encoded picture, of 8 bits per channel. It is turned as its EXIF says, is white where it is
+    transparent, and is scaled to what the model reads.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -66,7 +68,9 @@ class ImageInput(_message.Message):
     media_type: _builtins.str
     """image/png or image/jpeg."""
     data: _builtins.bytes
-    """Encoded bytes."""
+    """Encoded bytes: 1 to 4,194,304, but a whole call must fit into one gRPC message of that size.
+    Up to 16,777,216 pixels, sides of 1 : 20 at most; the header is looked at before decoding.
+    """
     def __init__(
         self,
         *,
@@ -90,7 +94,7 @@ class FramesInput(_message.Message):
     FRAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImageInput]:
-        """The frames, in order. 1 to 16."""
+        """The frames, in order. 1 to 16; a service may look at fewer of them, evenly spaced."""
 
     def __init__(
         self,

@@ -76,7 +76,7 @@ class EmbeddingServicer:
         INVALID_ARGUMENT: no input, or more than max_batch_size; send smaller batches.
         RESOURCE_EXHAUSTED: the queue is full; back off, or go on without the cache.
         DEADLINE_EXCEEDED: not computed in time; go on without the cache.
-        UNAVAILABLE: the service is shutting down; retry on another replica.
+        UNAVAILABLE: the service is shutting down, or its model has just changed; retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -89,7 +89,9 @@ class EmbeddingServicer:
         INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
         FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
         RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-        UNAVAILABLE: the service is shutting down; treat as "no approximate hit".
+        DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
+        UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
+        "no approximate hit".
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,7 +48,7 @@ class EmbeddingStub:
       INVALID_ARGUMENT: no input, or more than max_batch_size; send smaller batches.
       RESOURCE_EXHAUSTED: the queue is full; back off, or go on without the cache.
       DEADLINE_EXCEEDED: not computed in time; go on without the cache.
-      UNAVAILABLE: the service is shutting down; retry on another replica.
+      UNAVAILABLE: the service is shutting down, or its model has just changed; retry.
     """
     Rerank: _grpc.UnaryUnaryMultiCallable[_embedding_pb2.RerankRequest, _embedding_pb2.RerankResponse]
     """Scores how well each candidate's meaning fits the query, 0 to 1, in the order given.
@@ -57,7 +57,9 @@ class EmbeddingStub:
       INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
       FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
       RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-      UNAVAILABLE: the service is shutting down; treat as "no approximate hit".
+      DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
+      UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
+        "no approximate hit".
     """
 
 @_typing.type_check_only
@@ -80,7 +82,7 @@ class EmbeddingAsyncStub(EmbeddingStub):
       INVALID_ARGUMENT: no input, or more than max_batch_size; send smaller batches.
       RESOURCE_EXHAUSTED: the queue is full; back off, or go on without the cache.
       DEADLINE_EXCEEDED: not computed in time; go on without the cache.
-      UNAVAILABLE: the service is shutting down; retry on another replica.
+      UNAVAILABLE: the service is shutting down, or its model has just changed; retry.
     """
     Rerank: _aio.UnaryUnaryMultiCallable[_embedding_pb2.RerankRequest, _embedding_pb2.RerankResponse]  # type: ignore[assignment]
     """Scores how well each candidate's meaning fits the query, 0 to 1, in the order given.
@@ -89,7 +91,9 @@ class EmbeddingAsyncStub(EmbeddingStub):
       INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
       FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
       RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-      UNAVAILABLE: the service is shutting down; treat as "no approximate hit".
+      DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
+      UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
+        "no approximate hit".
     """
 
 class EmbeddingServicer(metaclass=_abc_1.ABCMeta):
@@ -121,7 +125,7 @@ class EmbeddingServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT: no input, or more than max_batch_size; send smaller batches.
           RESOURCE_EXHAUSTED: the queue is full; back off, or go on without the cache.
           DEADLINE_EXCEEDED: not computed in time; go on without the cache.
-          UNAVAILABLE: the service is shutting down; retry on another replica.
+          UNAVAILABLE: the service is shutting down, or its model has just changed; retry.
         """
 
     @_abc_1.abstractmethod
@@ -136,7 +140,9 @@ class EmbeddingServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
           FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
           RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-          UNAVAILABLE: the service is shutting down; treat as "no approximate hit".
+          DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
+          UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
+            "no approximate hit".
         """
 
 def add_EmbeddingServicer_to_server(servicer: EmbeddingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
