@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -379,3 +381,35 @@ def test_a_pinned_revision_whose_vectors_change_is_refused_until_they_are_back(
             encoder.encode(texts("fox"))
     rig.models.encoder = encoders[0]
     assert len(vectors(encoder, "fox")) == 1
+
+
+def test_a_service_with_remote_models_needs_no_torch(
+    encoders: list[TransformersEncoder],
+) -> None:
+    """Its image is a tenth of the size: the extra is `embedding-remote` alone."""
+    with serve_remote_models(RemoteModels(encoders[0])) as models:
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_TORCH, models.url],
+            capture_output=True,
+            text=True,
+            timeout=LONG_S * 2,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "16"
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules |= dict.fromkeys(["torch", "transformers", "PIL", "safetensors"])
+from skipstone_embedding.__main__ import build
+from skipstone_embedding.config import EmbeddingSettings
+from skipstone_embedding.loading import load_encoder
+settings = EmbeddingSettings(engine="tei", url=sys.argv[1])
+mounted = build(settings)
+for stop in mounted.on_stop:
+    stop()
+encoder = load_encoder(settings)
+print(encoder.get_capabilities().dimension)
+encoder.close()
+"""
