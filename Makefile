@@ -7,9 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
+SECONDS := 600
+TARGET := all
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: calibration chart images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
+.PHONY: audit calibration chart fuzz images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -51,6 +53,9 @@ test-e2e: $(STAMP) ## all end-to-end tests, the long ones too
 
 test-faults: $(STAMP) ## kill, damage, fill and stall the stores, 200 rounds each (about half an hour)
 	$(PY) -m pytest -q tests/e2e/faults tests/e2e/test_damaged_stores.py
+
+fuzz: $(STAMP) ## fuzz all readers of bytes, SECONDS=600; TARGET=messages for one of them
+	$(PY) -m tests.fuzz $(TARGET) --seconds $(SECONDS) --corpus out/fuzz/$(TARGET)
 
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
 	@$(PY) -m tests.golden.check_traces $(if $(FILE),"$(FILE)")

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.latents import TensorPart, TensorSpec
 
 CodecName = Literal["lossless", "fp32", "bf16", "fp16", "int8"]
@@ -28,6 +29,7 @@ _NARROW: dict[CodecName, tuple[int, np.dtype[Any]]] = {
     "fp16": (3, np.dtype("<f2")),
 }
 _INT8 = 4
+_KNOWN = (_RAW, *(how for how, _ in _NARROW.values()), _INT8)
 _SCALE = np.dtype("<f4")
 _LARGEST = 127
 
@@ -53,15 +55,27 @@ def encode(data: memoryview, parts: Sequence[TensorPart], codec: CodecName) -> b
 
 
 def decode(data: bytes | memoryview, parts: Sequence[TensorPart]) -> bytes:
-    """The bytes of a snapshot that ``encode`` wrote, in the dtypes of its parts."""
+    """The bytes of a snapshot that ``encode`` wrote, in the dtypes of its parts.
+
+    Raises:
+        DataCorrupt: they are too few, too many, or written in a way that is not known.
+    """
     view = memoryview(data)
     decoded: list[bytes | memoryview] = []
     start = 0
     for part in parts:
+        if start >= len(view):
+            raise DataCorrupt(f"the encoded bytes end before part {part.name!r}")
         how, start = view[start], start + 1
-        size = _payload_bytes(how, part.spec)
-        decoded.append(_decode_part(how, view[start : start + size], part.spec))
-        start += size
+        if how not in _KNOWN:
+            raise DataCorrupt(f"part {part.name!r} is written in way {how}, known are {_KNOWN}")
+        end = start + _payload_bytes(how, part.spec)
+        if end > len(view):
+            raise DataCorrupt(f"the encoded bytes end in part {part.name!r}")
+        decoded.append(_decode_part(how, view[start:end], part.spec))
+        start = end
+    if start != len(view):
+        raise DataCorrupt(f"{len(view) - start} bytes follow the last part")
     return b"".join(decoded)
 
 

@@ -14,10 +14,11 @@ how the body reads; a reader knows every version ever written, a writer writes t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import xxhash
@@ -89,7 +90,7 @@ def encode_snapshot(row: bytes, record: SnapshotRecord) -> bytes:
         "value_id": record.value_id,
         "encoded": record.encoded and dataclasses.asdict(record.encoded),
     }
-    return _frame(row, _SNAPSHOT_VERSION, json.dumps(body, separators=(",", ":")).encode())
+    return frame(row, _SNAPSHOT_VERSION, json.dumps(body, separators=(",", ":")).encode())
 
 
 def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
@@ -98,8 +99,9 @@ def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
     Raises:
         DataCorrupt: the bytes are damaged or of an unknown version.
     """
-    version, body = _unframe(row, data)
-    return _known(_SNAPSHOT_DECODERS, version)(body)
+    version, body = unframe(row, data)
+    with _nonsense_is_corrupt():
+        return _known(_SNAPSHOT_DECODERS, version)(body)
 
 
 def encode_entry(row: bytes, state: EntryState) -> bytes:
@@ -114,7 +116,7 @@ def encode_entry(row: bytes, state: EntryState) -> bytes:
         _COMMITTED * state.committed | _PINNED * state.pinned,
         state.skip_steps,
     )
-    return _frame(row, _ENTRY_VERSION, body)
+    return frame(row, _ENTRY_VERSION, body)
 
 
 def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
@@ -123,16 +125,23 @@ def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
     Raises:
         DataCorrupt: the bytes are damaged or of an unknown version.
     """
-    version, body = _unframe(row, data)
-    namespace, entry_id = row.decode().split("\0")
-    return _known(_ENTRY_DECODERS, version)((namespace, entry_id), body)
+    version, body = unframe(row, data)
+    with _nonsense_is_corrupt():
+        namespace, entry_id = row.decode().split("\0")
+        return _known(_ENTRY_DECODERS, version)((namespace, entry_id), body)
 
 
-def _frame(row: bytes, version: int, body: bytes) -> bytes:
+def frame(row: bytes, version: int, body: bytes) -> bytes:
+    """A body under a row key, with its version and checksum."""
     return _FRAME.pack(version, _digest(row, version, body)) + body
 
 
-def _unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
+def unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
+    """Version and body of what ``frame`` made.
+
+    Raises:
+        DataCorrupt: the bytes are damaged.
+    """
     data = bytes(data)
     if len(data) < _FRAME.size:
         raise DataCorrupt(f"a record of {len(data)} bytes is truncated")
@@ -141,6 +150,22 @@ def _unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
     if _digest(row, version, body) != stored:
         raise DataCorrupt("a record does not match its checksum")
     return version, body
+
+
+@contextlib.contextmanager
+def _nonsense_is_corrupt() -> Iterator[None]:
+    """A fitting checksum proves that a program wrote the bytes, not that they make sense."""
+    try:
+        yield
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        struct.error,
+    ) as error:
+        raise DataCorrupt(f"a record cannot be read: {type(error).__name__}") from error
 
 
 def _digest(row: bytes, version: int, body: bytes) -> int:

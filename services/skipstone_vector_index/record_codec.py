@@ -124,7 +124,7 @@ def decode_record(data: Buffer, key: Buffer) -> Record:
     """Returns the record of some bytes found under a key; copies, so that it outlives the buffer.
 
     Raises:
-        DataCorrupt: The checksum does not match, or another version wrote it.
+        DataCorrupt: The checksum does not match, another version wrote it, or it makes no sense.
     """
     view = memoryview(data)
     if len(view) < _HEADER_END:
@@ -139,10 +139,17 @@ def decode_record(data: Buffer, key: Buffer) -> Record:
     id_end = _HEADER_END + id_size
     model_end = id_end + model_size
     vector_end = model_end + vector_type.itemsize * dimension
+    if vector_end > len(view):
+        raise DataCorrupt(f"a record of {len(view)} bytes ends before its vector")
     vector = np.frombuffer(bytes(view[model_end:vector_end]), vector_type)
+    try:
+        entry_id = str(view[_HEADER_END:id_end], "utf-8")
+        model_id = str(view[id_end:model_end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataCorrupt("the names in a record are not UTF-8") from error
     return Record(
-        str(view[_HEADER_END:id_end], "utf-8"),
-        str(view[id_end:model_end], "utf-8"),
+        entry_id,
+        model_id,
         revision,
         vector.astype(np.float32, copy=False),
         bytes(view[vector_end:]),
