@@ -118,6 +118,8 @@ def place_of(settings: LatentKVSettings) -> tuple[object, ...]:
             return "lmdb", settings.data_dir.resolve()
         case "redis":
             return "redis", sorted(settings.redis_urls), settings.redis_prefix
+        case "s3":
+            return "s3", settings.s3_endpoint, settings.s3_bucket, settings.s3_prefix
         case _:
             return (settings,)
 
@@ -126,8 +128,8 @@ def open_store(settings: LatentKVSettings) -> ServedStore:
     """Opens the configured store.
 
     Raises:
-        FailedPrecondition: the data directory or Redis cannot be used; the message says why.
-        Unavailable: Redis does not answer.
+        FailedPrecondition: what it keeps entries in cannot be used; the message says why.
+        Unavailable: Redis or S3 does not answer.
     """
     common = CommonOptions(
         quotas=Quotas(
@@ -146,6 +148,8 @@ def open_store(settings: LatentKVSettings) -> ServedStore:
             return MemoryStore(**common)
         case "redis":
             return open_redis_store(settings, common)
+        case "s3":
+            return open_s3_store(settings, common)
         case "lmdb":
             return LmdbStore(
                 settings.data_dir,
@@ -179,6 +183,32 @@ def open_redis_store(settings: LatentKVSettings, common: CommonOptions) -> Serve
         settings.redis_timeout_s,
     )
     return RedisStore(address, settings.redis_prefix, codec=settings.codec, **common)
+
+
+def open_s3_store(settings: LatentKVSettings, common: CommonOptions) -> ServedStore:
+    """Opens the configured bucket.
+
+    Raises:
+        FailedPrecondition: it cannot be used; the message says why.
+        Unavailable: it does not answer.
+    """
+    try:
+        from skipstone_latent_kv.s3_bucket import S3Address
+        from skipstone_latent_kv.s3_store import S3Store
+    except ModuleNotFoundError as error:
+        raise FailedPrecondition(
+            f"store s3 needs {error.name}: pip install 'skipstone[latent-kv-s3]'"
+        ) from error
+    address = S3Address(
+        bucket=settings.s3_bucket,
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        path_style=settings.s3_path_style,
+        credentials_file=settings.s3_credentials_file,
+        timeout_s=settings.s3_timeout_s,
+        attempts=settings.s3_attempts,
+    )
+    return S3Store(address, settings.s3_prefix, codec=settings.codec, **common)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ class LatentKVSettings(ServiceSettings):
     port: Port = DEFAULT_PORTS["latent_kv"]
     """TCP port to listen on; 0 takes any free one and logs it."""
 
-    store: Literal["lmdb", "memory", "redis"] = "lmdb"
+    store: Literal["lmdb", "memory", "redis", "s3"] = "lmdb"
     """Engine: lmdb keeps snapshots on disk, memory forgets them when the process ends, redis keeps
-    them in Redis, Valkey or a Redis Cluster, which several processes may share."""
+    them in Redis, Valkey or a Redis Cluster, s3 in a bucket; several processes may share those."""
 
     memory_tier_bytes: int = Field(default=0, ge=0)
     """Bytes of the snapshots read last that stay in memory in front of the store; 0: none."""
@@ -50,6 +50,32 @@ class LatentKVSettings(ServiceSettings):
     redis_timeout_s: float = Field(default=2.0, gt=0.0)
     """Seconds to connect to Redis, and seconds that it may be silent."""
 
+    s3_bucket: str = Field(default="", max_length=255)
+    """Bucket of the store s3, which must be there and keep no versions."""
+
+    s3_endpoint: str = ""
+    """URL of the S3 server, http:// or https://; empty: Amazon's."""
+
+    s3_region: str = ""
+    """Region of the bucket; empty: that of AWS_REGION or Amazon's files."""
+
+    s3_prefix: str = Field(default="skipstone", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    """Beginning of all keys in the bucket; stores of other prefixes do not see each other."""
+
+    s3_path_style: bool = False
+    """Whether the bucket stands in the path of URLs instead of the host name, as most servers other
+    than Amazon's want it."""
+
+    s3_credentials_file: Path | None = None
+    """File with the credentials, as Amazon's tools write it, profile default; none: the variables
+    AWS_*, Amazon's files, or the role of the machine. Secrets themselves are no setting."""
+
+    s3_timeout_s: float = Field(default=5.0, gt=0.0)
+    """Seconds to connect to S3, and seconds that it may be silent, at each try."""
+
+    s3_attempts: int = Field(default=3, ge=1, le=10)
+    """Tries of each request to S3, the first included."""
+
     durability: Literal["always", "group", "none"] = "group"
     """When a write is acknowledged: always = after an fsync of its own; group = after an fsync that
     writes waiting at the same moment share; none = without one, flushed every
@@ -60,7 +86,7 @@ class LatentKVSettings(ServiceSettings):
     after_crash = unless the last process has closed it in order and nobody has touched it since."""
 
     codec: CodecName = "lossless"
-    """How the stores lmdb and redis write floating tensors: lossless = as they come; fp32, bf16,
+    """How all stores but memory write floating tensors: lossless = as they come; fp32, bf16,
     fp16 = in at most so many bits; int8 = 8 bits and a scale per channel. All but lossless change
     pictures."""
 
@@ -127,7 +153,22 @@ class LatentKVSettings(ServiceSettings):
     @model_validator(mode="after")
     def _keep_codec_and_store_together(self) -> Self:
         if self.codec != "lossless" and self.store == "memory":
-            raise ValueError(f"codec {self.codec} needs the store lmdb or redis, not {self.store}")
+            raise ValueError(f"codec {self.codec} needs the store lmdb, redis or s3, not memory")
+        return self
+
+    @model_validator(mode="after")
+    def _have_a_bucket(self) -> Self:
+        if self.store == "s3" and not self.s3_bucket:
+            raise ValueError("store s3 needs s3_bucket, the name of a bucket")
+        return self
+
+    @model_validator(mode="after")
+    def _keep_credentials_out_of_the_endpoint(self) -> Self:
+        # Not on the field, see below.
+        if self.s3_endpoint and urlsplit(self.s3_endpoint).scheme not in ("http", "https"):
+            raise ValueError("s3_endpoint must be a URL that begins with http:// or https://")
+        if "@" in urlsplit(self.s3_endpoint).netloc:
+            raise ValueError("s3_endpoint holds a user: set s3_credentials_file instead")
         return self
 
     @model_validator(mode="after")

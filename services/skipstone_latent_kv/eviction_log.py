@@ -33,6 +33,12 @@ class EvictionLog:
         self._closed = False
 
     @property
+    def events(self) -> list[EvictionEvent]:
+        """Those that are kept."""
+        with self._changed:
+            return list(self._events)
+
+    @property
     def last_sequence(self) -> int:
         """Number of the last event; 0 when there was none."""
         return self._last_sequence
@@ -49,9 +55,11 @@ class EvictionLog:
         ]
 
     def publish(self, events: Iterable[EvictionEvent]) -> None:
-        """Appends events and wakes the watchers."""
+        """Appends events and wakes the watchers; a hole before one becomes a GAP."""
         with self._changed:
             for event in events:
+                if event.sequence != self._last_sequence + 1:
+                    self._events.clear()
                 self._events.append(event)
                 self._last_sequence = event.sequence
                 self.published[event.kind] += 1

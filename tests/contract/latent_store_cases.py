@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from tests.servers.redis_server import shared_cluster, shared_redis, shared_valkey
+from tests.servers.seaweedfs import shared_seaweedfs
 
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_latent_kv.eviction import Quotas
@@ -22,6 +23,7 @@ from skipstone_latent_kv.metrics_store import MetricsStore
 from skipstone_latent_kv.mirrored_store import MirroredStore
 from skipstone_latent_kv.redis_connection import RedisAddress
 from skipstone_latent_kv.redis_store import RedisStore
+from skipstone_latent_kv.s3_store import S3Store
 from skipstone_latent_kv.server import mount
 from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.grpc_server import in_process_server
@@ -148,6 +150,28 @@ def open_valkey(path: Path, stack: ExitStack, clock: Clock, options: Options) ->
     return open_redis_at(shared_valkey().address, stack, clock, options)
 
 
+def open_s3(path: Path, stack: ExitStack, clock: Clock, options: Options, **more: Any) -> Opened:
+    store = S3Store(
+        shared_seaweedfs().address,
+        prefix=f"test-{uuid.uuid4().hex}",
+        quotas=options.quotas,
+        policy=options.policy,
+        ttl_s=options.ttl_s,
+        max_snapshot_bytes=MAX_SNAPSHOT_BYTES,
+        event_history=options.event_history,
+        clock=clock,
+        **more,
+    )
+    stack.callback(store.close)
+    return Opened(store, store.sweep)
+
+
+def open_s3_tiered_remote(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    inner = open_s3(path, stack, clock, options)
+    target = stack.enter_context(in_process_server(mount(MemoryTier(inner.store, 1 << 20))))
+    return Opened(stack.enter_context(LatentKVClient(target)), inner.sweep)
+
+
 IMPLEMENTATIONS: list[Open] = [
     open_memory,
     open_lmdb,
@@ -160,7 +184,11 @@ IMPLEMENTATIONS: list[Open] = [
     open_redis,
     open_redis_cluster,
     open_valkey,
+    open_s3,
 ]
+
+LONG_IMPLEMENTATIONS: list[Open] = [open_s3_tiered_remote]
+"""Combinations of those above that take long."""
 
 
 def latents(seed: int = 0, size_bytes: int = LATENT_BYTES) -> Array:

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import (
     IMPLEMENTATIONS,
     LATENT_BYTES,
+    LONG_IMPLEMENTATIONS,
     MAX_SNAPSHOT_BYTES,
     Clock,
     Open,
@@ -61,7 +62,13 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda make: make.__name__.removeprefix("open_"))
+@pytest.fixture(
+    params=[
+        *IMPLEMENTATIONS,
+        *(pytest.param(make, marks=pytest.mark.long) for make in LONG_IMPLEMENTATIONS),
+    ],
+    ids=lambda make: make.__name__.removeprefix("open_"),
+)
 def make_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[MakeStore]:
     open_store: Open = request.param
     with capture_logs(), ExitStack() as stack:
@@ -853,7 +860,7 @@ class TestThreads:
 class TestTheStoreItself:
     def test_capabilities_name_the_engine_and_limits(self, store: LatentStore) -> None:
         capabilities = store.get_capabilities()
-        assert capabilities.engine in ("memory", "lmdb", "redis", "redis-cluster")
+        assert capabilities.engine in ("memory", "lmdb", "redis", "redis-cluster", "s3")
         assert capabilities.max_chunk_bytes == MAX_CHUNK_BYTES
         assert 0 < capabilities.min_lease_s < capabilities.max_lease_s
 

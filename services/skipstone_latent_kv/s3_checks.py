@@ -1,0 +1,57 @@
+"""What a store wants of the bucket it starts on."""
+
+from __future__ import annotations
+
+import uuid
+
+from skipstone_latent_kv.s3_bucket import S3Bucket
+from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.structured_logging import get_logger
+
+_FORMAT = "format"
+_VERSION = b"1"
+
+
+def check_bucket(bucket: S3Bucket) -> None:
+    """Refuses a bucket that cannot keep what a store promises.
+
+    Raises:
+        FailedPrecondition: it cannot; the message says why.
+        Unavailable: S3 does not answer.
+    """
+    versions = bucket.keeps_versions()
+    if versions:
+        raise FailedPrecondition(
+            f"s3_bucket {bucket.name} keeps versions, so that what is deleted would stay: name a "
+            "bucket without versioning"
+        )
+    if versions is None:
+        get_logger(store="s3").warning(
+            "nobody says whether the bucket keeps versions",
+            hint="what is deleted stays in a bucket with versions; allow s3:GetBucketVersioning",
+        )
+    _check_conditions(bucket)
+    _check_format(bucket)
+
+
+def _check_conditions(bucket: S3Bucket) -> None:
+    """Two processes would both believe that a change was theirs, were conditions ignored."""
+    key = f"probes/{uuid.uuid4().hex}"
+    try:
+        if not bucket.put_new(key, b"") or bucket.put_new(key, b""):
+            raise FailedPrecondition(
+                "this S3 ignores the condition If-None-Match of a put, which the store s3 cannot "
+                "do without: use a server that knows it, or another store"
+            )
+    finally:
+        bucket.delete([key])
+
+
+def _check_format(bucket: S3Bucket) -> None:
+    bucket.put_new(_FORMAT, _VERSION)
+    found = bytes(bucket.get(_FORMAT) or _VERSION)
+    if found != _VERSION:
+        raise FailedPrecondition(
+            f"what is below s3_prefix has layout {found[:20].decode('ascii', 'replace')}, this "
+            f"program knows {_VERSION.decode()}; use the program that wrote it or another s3_prefix"
+        )

@@ -1,0 +1,73 @@
+"""Errors of S3 as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from skipstone_shared.errors import (
+    FailedPrecondition,
+    ResourceExhausted,
+    SkipstoneError,
+    Unavailable,
+)
+
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "EntityTooLarge")
+"""Codes of servers whose disks or quotas are full; Amazon has none of them."""
+
+
+@contextmanager
+def s3_trouble() -> Iterator[None]:
+    """Raises errors of S3 as ours.
+
+    Raises:
+        Unavailable: no answer, or one that says that it will serve soon.
+        ResourceExhausted: its disk or quota is full.
+        FailedPrecondition: it refuses the credentials or the bucket; the message says why.
+    """
+    try:
+        yield
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        raise FailedPrecondition(
+            f"S3 needs credentials ({error}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "AWS_PROFILE, or give the machine a role"
+        ) from error
+    except ClientError as error:
+        raise _ours(error) from error
+    except BotoCoreError as error:
+        raise Unavailable(f"S3 does not answer: {error}") from error
+
+
+def status_of(error: ClientError) -> int:
+    """The HTTP status of an answer."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def code_of(error: ClientError) -> str:
+    """The word by which S3 names an error."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _ours(error: ClientError) -> SkipstoneError:
+    status, code = status_of(error), code_of(error)
+    told = f"{code}: {error.response.get('Error', {}).get('Message', '')}"
+    if code in _FULL or status == 507:
+        return ResourceExhausted(f"S3 is full ({told}): lower quota_bytes or give it room")
+    if code == "NoSuchBucket":
+        return FailedPrecondition(f"s3_bucket is not there ({told}): create it, or name another")
+    if status in (401, 403):
+        return FailedPrecondition(
+            f"S3 refuses these credentials ({told}): they must be allowed to list the bucket and "
+            "to get, put and delete objects below s3_prefix, and clocks must agree"
+        )
+    if status in (408, 409, 429) or status >= 500:
+        return Unavailable(f"S3 cannot serve just now ({told})")
+    return FailedPrecondition(f"S3 refuses a call ({told}): see s3_endpoint and s3_region")

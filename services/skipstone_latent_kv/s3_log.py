@@ -1,0 +1,161 @@
+"""The numbered log of a store in S3: which change came when, agreed upon by all its processes.
+
+Record n is the object ``PREFIX/log/N``, put on the condition that there is none yet. So of all
+processes that want to say what happens next, one does; the others read what it said and try again.
+From time to time a process puts what all records together amount to in ``PREFIX/checkpoints/N``,
+and records that everybody has read long ago are deleted.
+
+Deleted records leave numbers free, and a process that slept while the log went on past its place
+could put a record there that nobody else reads. So a place counts only while it is known to be the
+end: a record is deleted no sooner than ``_KEPT_S`` after somebody has read it, and a process that
+has not looked for ``_SURE_S`` looks for a checkpoint ahead of it before it believes anything; one
+whose put took so long does the same after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from skipstone_latent_kv.s3_bucket import S3Bucket
+
+_SURE_S = 300.0
+_KEPT_S = 3600.0
+_CHECKPOINTS_KEPT = 2
+"""One in case the newest is damaged; records since the older one are kept too."""
+_READ_AT_ONCE = 64
+
+
+class S3Log:
+    """One process's place in the log; for one thread at a time, ``checkpoint`` and ``prune`` apart.
+
+    Attributes:
+        position: Number of the last record that this process knows.
+    """
+
+    def __init__(self, bucket: S3Bucket, steady_clock: Callable[[], float]) -> None:
+        """Begins before the first record.
+
+        Args:
+            bucket: Where the log is.
+            steady_clock: Seconds that pass, from anywhere.
+        """
+        self._bucket = bucket
+        self._clock = steady_clock
+        self.position = 0
+        self._known_at = steady_clock()
+        self._seen: deque[tuple[float, int]] = deque()
+        self._read_long_ago = 0
+        self._pruned = 0
+
+    def checkpoints(self) -> list[int]:
+        """Numbers of the checkpoints that there are, ascending."""
+        return [_number(key) for key in self._bucket.keys("checkpoints/")]
+
+    def read_checkpoint(self, number: int) -> memoryview | None:
+        """A checkpoint, None when it has gone."""
+        return self._bucket.get(_key("checkpoints", number))
+
+    def go_to(self, position: int) -> None:
+        """Goes to a place that a checkpoint told."""
+        self.position = position
+        self._known_at = self._clock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether ``position`` may be one that the log has long passed."""
+        return self._clock() - self._known_at >= _SURE_S
+
+    def was_passed(self) -> bool:
+        """Whether a checkpoint is ahead, so that records after ``position`` may be deleted."""
+        now = self._clock()
+        checkpoints = self.checkpoints()
+        if checkpoints and checkpoints[-1] > self.position:
+            return True
+        self._known_at = now
+        return False
+
+    def backlog(self) -> Iterator[tuple[int, memoryview | None]]:
+        """The records that are listed after ``position``, each with its number, for a start.
+
+        None in place of one that is missing though later ones are there.
+        """
+        numbers = [_number(k) for k in self._bucket.keys("log/", _key("log", self.position))]
+        for first in range(0, len(numbers), _READ_AT_ONCE):
+            some = numbers[first : first + _READ_AT_ONCE]
+            bodies = self._bucket.get_many([_key("log", number) for number in some])
+            for number, body in zip(some, bodies, strict=True):
+                while self.position < number:
+                    self.position += 1
+                    yield self.position, body if self.position == number else None
+
+    def read_on(self) -> Iterator[tuple[int, memoryview]]:
+        """The records after ``position``, until there is none."""
+        while True:
+            now = self._clock()
+            body = self._bucket.get(_key("log", self.position + 1))
+            if body is None:
+                if not self.is_lost:
+                    self._known_at = now
+                return
+            self.position += 1
+            yield self.position, body
+
+    def append(self, body: bytes) -> bool:
+        """Puts the next record.
+
+        Args:
+            body: The record, unlike that of any other process.
+
+        Returns:
+            False when it did not become the next one: others were faster, or ``position`` was
+            passed long ago.
+
+        Raises:
+            Unavailable: S3 does not answer; whether the record is there shows when it is read.
+        """
+        number, known_at = self.position + 1, self._known_at
+        key, now = _key("log", number), self._clock()
+        # The library repeats a put whose answer was lost, and is then told that one is there.
+        if not self._bucket.put_new(key, body) and bytes(self._bucket.get(key) or b"") != body:
+            return False
+        if self._clock() - known_at >= _SURE_S and self.was_passed():
+            self._bucket.delete([key])
+            return False
+        self.position, self._known_at = number, now
+        return True
+
+    def note(self) -> None:
+        """Notes how far this process has read, for ``prune``."""
+        self._seen.append((self._clock(), self.position))
+
+    def checkpoint(self, number: int, body: bytes) -> None:
+        """Puts a checkpoint, and deletes those that nobody needs any more."""
+        self._bucket.put_new(_key("checkpoints", number), body)
+        for old in self.checkpoints()[:-_CHECKPOINTS_KEPT]:
+            self._bucket.delete([_key("checkpoints", old)])
+
+    def prune(self) -> int:
+        """Deletes records that are in a checkpoint and were read long ago; returns how many."""
+        while self._seen and self._clock() - self._seen[0][0] >= _KEPT_S:
+            self._read_long_ago = self._seen.popleft()[1]
+        if self._read_long_ago <= self._pruned:
+            return 0
+        checkpoints = self.checkpoints()
+        if len(checkpoints) < _CHECKPOINTS_KEPT:
+            return 0
+        last = min(self._read_long_ago, checkpoints[-_CHECKPOINTS_KEPT])
+        keys = self._bucket.keys("log/")
+        old = list(itertools.takewhile(lambda key: _number(key) <= last, keys))
+        self._bucket.delete(old)
+        self._pruned = last
+        return len(old)
+
+
+def _key(kind: str, number: int) -> str:
+    return f"{kind}/{number:020d}"
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2])

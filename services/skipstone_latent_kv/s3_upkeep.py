@@ -1,0 +1,99 @@
+"""What a store in S3 needs now and then: checkpoints, a short log, no bytes that belong to nobody.
+
+Not by the lifecycle rules of a bucket: they count in days, know neither leases nor pins, and say
+nothing to those who watch evictions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from skipstone_latent_kv.entry_table import EntryKey
+from skipstone_latent_kv.s3_bucket import S3Bucket
+from skipstone_latent_kv.s3_entries import S3Entries
+from skipstone_latent_kv.s3_log import S3Log
+from skipstone_latent_kv.s3_transaction import S3Transaction
+from skipstone_latent_kv.s3_values import VALUES, ValueName
+from skipstone_shared.structured_logging import get_logger
+
+_CHECKPOINT_RECORDS = 512
+"""Records that a start reads at most, besides those since the last sweep."""
+
+LEFTOVER_S = 3600.0
+"""Age at which a value that no entry has is one whose writer died. Long, since a write that puts
+its record later than this loses its bytes."""
+
+
+class S3Upkeep:
+    """Looks after a store little by little; not thread-safe, a sweeper's thread calls it."""
+
+    def __init__(self, bucket: S3Bucket, log: S3Log, entries: S3Entries) -> None:
+        """Begins with the first value.
+
+        Args:
+            bucket: Where the store is.
+            log: Its log.
+            entries: Its entries.
+        """
+        self._bucket = bucket
+        self._log = log
+        self._entries = entries
+        self._logger = get_logger(store="s3")
+        self._token = ""
+        self._expected: set[ValueName] = set()
+
+    def step(self) -> None:
+        """Looks at some values, and shortens the log when it is time."""
+        if self._entries.checkpoint(_CHECKPOINT_RECORDS):
+            self._log.prune()
+        if not self._token:
+            self._begin()
+        self._look_at_values()
+
+    def _begin(self) -> None:
+        """Begins a round: what is in use now and is listed nowhere in it is lost."""
+        self._expected = self._entries.change(
+            lambda txn: {name for key in _keys(txn) for name in txn.value_names(key)}
+        )
+        abandoned = self._bucket.abandon_uploads(VALUES, LEFTOVER_S)
+        if abandoned:
+            self._logger.warning("uploads abandoned", count=abandoned)
+
+    def _look_at_values(self) -> None:
+        page = self._bucket.page(VALUES, self._token)
+        found = {name: listed for listed in page.objects if (name := ValueName.parse(listed.key))}
+        self._expected.difference_update(found)
+        old = [name for name, listed in found.items() if listed.age_s > LEFTOVER_S]
+        strangers = self._entries.change(lambda txn: _unknown(txn, old)) if old else []
+        if strangers:
+            self._bucket.delete([name.key for name in strangers])
+            self._logger.warning("values of no entry deleted", count=len(strangers))
+        self._token = page.next_token
+        if not self._token:
+            self._remove_lost()
+
+    def _remove_lost(self) -> None:
+        """Ends a round: removes entries whose values somebody else has deleted."""
+        lost = [name for name in self._expected if self._bucket.get(name.key) is None]
+        for name in lost:
+            if self._entries.change(functools.partial(S3Transaction.remove_lost, name=name)):
+                namespace, entry_id = name.entry
+                self._logger.error(
+                    "corrupt entry",
+                    namespace=namespace,
+                    entry_id=entry_id,
+                    error=f"value {name.key} is not in S3",
+                )
+
+
+def _keys(txn: S3Transaction) -> Sequence[EntryKey]:
+    return [
+        state.key
+        for namespace in txn.table.namespaces()
+        for state in txn.table.in_namespace(namespace)
+    ]
+
+
+def _unknown(txn: S3Transaction, names: Sequence[ValueName]) -> list[ValueName]:
+    return [name for name in names if name not in txn.value_names(name.entry)]
