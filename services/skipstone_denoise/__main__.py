@@ -34,15 +34,20 @@ def build(settings: DenoiseSettings) -> Mounted:
 
     from skipstone_denoise.diffusers_engine import DiffusersEngine
     from skipstone_denoise.pipeline_loader import load_pipeline
+    from skipstone_denoise.placement import check_placement
 
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
+    check_placement(settings)
     pipeline = load_pipeline(
         settings.model,
         revision=settings.model_revision,
         allow_download=settings.allow_download,
-        device=settings.device,
+        # What is offloaded goes to the device only when it computes.
+        device=settings.device if settings.offload == "none" else "cpu",
         dtype=settings.dtype,
+        device_map=None if settings.device_map == "none" else settings.device_map,
+        device_memory=settings.device_memory,
     )
     engine = DiffusersEngine(pipeline, settings, stores)
     return mount(engine, [engine.close, stores.close], [EngineMetrics(engine)])

@@ -45,6 +45,34 @@ class DenoiseSettings(CallerSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Element type of the weights."""
 
+    device_map: Literal["none", "balanced"] = "none"
+    """Spreads the parts of the pipeline over accelerators: none, or balanced by diffusers."""
+
+    device_memory: dict[str, str] = Field(default_factory=dict)
+    """Most memory that device_map may fill of each device, such as {"0": "70GiB", "cpu": "100GiB"};
+    empty: what is free."""
+
+    offload: Literal["none", "model", "sequential", "group"] = "none"
+    """Keeps in main memory what does not compute: whole models, single layers (sequential), or
+    groups of blocks. Slower in this order, and smaller. One request at a time."""
+
+    attention_backend: str = ""
+    """Attention of the denoisers, by diffusers' names: native, flash, sage, xformers, ...; empty:
+    the model's own."""
+
+    compile: Literal["none", "blocks", "whole"] = "none"
+    """torch.compile of the denoisers: block by block, which starts sooner and goes with block
+    caching, or as a whole."""
+
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    """Mode of torch.compile."""
+
+    vae_tiling: bool = False
+    """Decodes large pictures and videos in tiles, which takes less memory and changes pixels."""
+
+    vae_slicing: bool = False
+    """Decodes the pictures of a batch one by one, which takes less memory."""
+
     num_threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads of one operation; none leaves it to torch."""
 
@@ -75,6 +103,16 @@ class DenoiseSettings(CallerSettings):
 
     default_num_frames: int | None = Field(default=None, ge=1)
     """Frames when a request of a video model names none; none: the pipeline's own default."""
+
+    frame_rate: float | None = Field(default=None, gt=0.0, le=240.0)
+    """Frames per second of videos; none: that at which the family's motion is natural. LTX-Video is
+    told it too, and moves accordingly."""
+
+    video_format: Literal["mp4", "gif"] = "mp4"
+    """What videos are sent as: mp4 (H.264), or gif, in 256 colours, for previews."""
+
+    video_crf: int = Field(default=17, ge=0, le=51)
+    """Constant rate factor of MP4: 0 is lossless, 17 looks so, 23 is half the size."""
 
     min_size: int | None = Field(default=None, ge=1)
     """Smallest height and width in pixels; none: one size step of the model."""
@@ -125,6 +163,26 @@ class DenoiseSettings(CallerSettings):
     def default_block_cache(self) -> BlockCacheConfig | None:
         """What `block_cache` says; None when it says nothing."""
         return block_cache_from_text(self.block_cache) if self.block_cache else None
+
+    @model_validator(mode="after")
+    def _possible_placement(self) -> Self:
+        if self.offload != "none":
+            if self.device == "cpu":
+                raise ValueError(
+                    f"offload is {self.offload}, but device is cpu: nothing is to be moved away"
+                )
+            if self.device_map != "none":
+                raise ValueError("offload and device_map exclude each other")
+            if self.max_concurrent_requests > 1:
+                raise ValueError(
+                    f"offload is {self.offload}, so max_concurrent_requests must be 1: a request "
+                    "moves away what another one computes with"
+                )
+        if self.device_memory and self.device_map == "none":
+            raise ValueError("device_memory is only for device_map")
+        if self.device_map != "none" and self.device == "cpu":
+            raise ValueError("device_map is balanced, so device must be cuda, xpu or mps, not cpu")
+        return self
 
     @model_validator(mode="after")
     def _enough_workers(self) -> Self:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from skipstone_client.torch_arrays import to_tensor
-from skipstone_denoise.artifacts import encode_artifact
+from skipstone_denoise.artifacts import ArtifactFormat, encode_artifact
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.pipeline_call import (
     CallHooks,
@@ -46,6 +46,7 @@ class SharedModel:
         decoder_lock: Held while the autoencoder works: video ones keep state between frames.
             Reentrant, so that a pipeline that goes on after its loop cannot wait for itself.
         placeholder: Stands in for the text encoder where no prompt matters.
+        form: How output is encoded.
     """
 
     pipeline: Any
@@ -53,6 +54,7 @@ class SharedModel:
     encode_lock: threading.Lock
     decoder_lock: threading.RLock
     placeholder: PlaceholderEncoder
+    form: ArtifactFormat
 
 
 @dataclasses.dataclass(slots=True)
@@ -132,7 +134,7 @@ class DenoiseRun(CallHooks):
         finally:
             if self._decoding:
                 self._model.decoder_lock.release()
-        artifact = encode_artifact(output) if self._wants_artifact else None
+        artifact = encode_artifact(output, self._model.form) if self._wants_artifact else None
         decode_ended = self._clock()
         if artifact is not None:
             if self._recorder is not None:

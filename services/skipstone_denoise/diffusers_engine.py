@@ -13,15 +13,17 @@ from concurrent.futures import Future
 from typing import Any
 
 from skipstone_denoise.admission import Admission
+from skipstone_denoise.artifacts import ArtifactFormat, VideoFormat
 from skipstone_denoise.block_cache_start import check_default_block_cache, usable_block_caching
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.denoise_run import DenoiseRun, SharedModel
 from skipstone_denoise.engine import never_cancelled
-from skipstone_denoise.fingerprint import fingerprint_model
+from skipstone_denoise.fingerprint import fingerprint_model, with_settings
 from skipstone_denoise.latent_comparison import LatentComparison
 from skipstone_denoise.latent_store import LatentStores
 from skipstone_denoise.model_inspection import inspect_model
 from skipstone_denoise.pipeline_probe import PipelineProbe, PlaceholderEncoder
+from skipstone_denoise.placement import changed_numbers, place
 from skipstone_denoise.planning import Planner, RunPlan, resume_kinds
 from skipstone_denoise.request_checks import check_request
 from skipstone_denoise.resume import DonorReader
@@ -76,8 +78,15 @@ class DiffusersEngine:
         placeholder = PlaceholderEncoder(encode_lock)
         probe = PipelineProbe(pipeline, placeholder, decoder_lock)
         fingerprint = fingerprint_model(pipeline, settings.model, settings.model_revision)
+        fingerprint = with_settings(fingerprint, changed_numbers(settings))
+        place(pipeline, settings)
         self._profile = inspect_model(pipeline, settings, probe)
-        self._model = SharedModel(pipeline, self._profile, encode_lock, decoder_lock, placeholder)
+        form = ArtifactFormat(
+            VideoFormat(settings.video_format), self._profile.frame_rate, settings.video_crf
+        )
+        self._model = SharedModel(
+            pipeline, self._profile, encode_lock, decoder_lock, placeholder, form
+        )
         self._block_caching = usable_block_caching(pipeline, settings, self._profile, probe)
         self._planner = Planner(
             pipeline,

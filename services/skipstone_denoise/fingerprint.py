@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -92,6 +93,12 @@ def fingerprint_model(pipeline: Any, model_id: str, model_revision: str) -> Mode
     )
 
 
+def with_settings(model: ModelFingerprint, settings: Mapping[str, str]) -> ModelFingerprint:
+    """The fingerprint of a model that computes in another way than the libraries do by default."""
+    told = [model.library_versions, *(f"{name}={value}" for name, value in settings.items())]
+    return dataclasses.replace(model, library_versions=",".join(told))
+
+
 def fingerprint_run(
     model: ModelFingerprint,
     profile: ModelProfile,
@@ -116,6 +123,8 @@ def fingerprint_run(
     """
     if params.height is None or params.width is None or params.num_inference_steps is None:
         raise ValueError("a fingerprint needs parameters with their defaults filled in")
+    if profile.takes_frame_rate:
+        model = with_settings(model, {"frame_rate": f"{profile.frame_rate:g}"})
     scales = (params.guidance_scale, params.guidance_scale_2)
     return LatentFingerprint(
         **{field.name: getattr(model, field.name) for field in dataclasses.fields(model)},

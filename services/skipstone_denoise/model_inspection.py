@@ -14,6 +14,7 @@ from PIL import Image
 
 from skipstone_client.torch_arrays import dtype_of
 from skipstone_denoise.config import DenoiseSettings
+from skipstone_denoise.model_families import native_frame_rate
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.pipeline_call import call_arguments
@@ -59,6 +60,7 @@ def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe
         loop_dtype=dtype_of(step.latents.dtype),
         default_block_cache=settings.default_block_cache,
         default_negative_prompt=settings.default_negative_prompt,
+        frame_rate=settings.frame_rate or native_frame_rate(pipeline),
     )
 
 

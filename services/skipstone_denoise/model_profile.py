@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from skipstone_denoise.model_families import DEFAULT_FRAME_RATE
 from skipstone_shared.generation import BlockCacheConfig, GenerationParams, ReferenceRole
 from skipstone_shared.latents import DType, GuidanceMode
 
@@ -37,6 +38,7 @@ class ModelProfile:
         loop_dtype: Element type of the latents that leave a step.
         default_block_cache: Block caching when a request says nothing of it.
         default_negative_prompt: What to avoid when a request says nothing of it.
+        frame_rate: Frames per second of its videos.
     """
 
     call_parameters: frozenset[str]
@@ -62,11 +64,17 @@ class ModelProfile:
     loop_dtype: DType = DType.FLOAT32
     default_block_cache: BlockCacheConfig | None = None
     default_negative_prompt: str = ""
+    frame_rate: float = DEFAULT_FRAME_RATE
 
     @property
     def is_video(self) -> bool:
         """Whether the pipeline makes videos."""
         return "num_frames" in self.call_parameters
+
+    @property
+    def takes_frame_rate(self) -> bool:
+        """Whether the pipeline's latents depend on the frame rate."""
+        return "frame_rate" in self.call_parameters
 
     @property
     def takes_negative_prompt(self) -> bool:

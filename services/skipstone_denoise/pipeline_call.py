@@ -70,7 +70,7 @@ def call_arguments(
         **references,
     }
     if profile.is_video:
-        arguments["num_frames"] = params.num_frames
+        arguments |= {"num_frames": params.num_frames, "frame_rate": profile.frame_rate}
     if params.negative_prompt:
         arguments["negative_prompt"] = params.negative_prompt
     if profile.second_guidance and params.guidance_scale_2 is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import diffusers
@@ -15,7 +16,14 @@ _REASON_LENGTH = 300
 
 
 def load_pipeline(
-    model: str, *, revision: str = "", allow_download: bool = False, device: str, dtype: str
+    model: str,
+    *,
+    revision: str = "",
+    allow_download: bool = False,
+    device: str,
+    dtype: str,
+    device_map: str | None = None,
+    device_memory: Mapping[str, str] | None = None,
 ) -> Any:
     """Loads a pipeline for inference. Weights are read from safetensors only; no remote code runs.
 
@@ -25,6 +33,8 @@ def load_pipeline(
         allow_download: Whether files may be fetched from the hub.
         device: Where to put it.
         dtype: Element type of the weights.
+        device_map: How diffusers spreads it over devices instead of putting it on one.
+        device_memory: Most memory that may be filled of each device by then.
 
     Raises:
         ModelUnusable: it cannot be loaded; the message is one sentence.
@@ -40,12 +50,21 @@ def load_pipeline(
             use_safetensors=True,
             local_files_only=not allow_download,
             trust_remote_code=False,
-        ).to(device)
+            device_map=device_map,
+            max_memory=_by_device(device_memory or {}) or None,
+        )
+        if device_map is None:
+            pipeline = pipeline.to(device)
     except Exception as error:
         # Dozens of libraries read the files, each with exceptions of its own.
         reason = " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
         raise ModelUnusable(f"model {model} cannot be loaded: {reason}") from error
     return prepared_pipeline(pipeline)
+
+
+def _by_device(memory: Mapping[str, str]) -> dict[int | str, str]:
+    """As accelerate wants it: accelerators by their number."""
+    return {int(name) if name.isdigit() else name: size for name, size in memory.items()}
 
 
 def prepared_pipeline(pipeline: Any) -> Any:

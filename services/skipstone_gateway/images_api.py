@@ -138,6 +138,7 @@ class ImagesApi:
                             "created_at": int(time.time()),
                             "size": f"{artifact.width}x{artifact.height}",
                             "output_format": artifact.media_type.partition("/")[2],
+                            "media_type": artifact.media_type,
                             **told,
                         }
 

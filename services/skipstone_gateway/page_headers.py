@@ -10,7 +10,7 @@ _HEADERS = (
     (b"x-frame-options", b"DENY"),
     (
         b"content-security-policy",
-        b"default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; "
+        b"default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob: data:; "
         b"object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     ),
 )

@@ -122,7 +122,7 @@ class VideosApi:
             "completed_at": None if job.completed_at is None else int(job.completed_at),
             "expires_at": None if expires_at is None else int(expires_at),
             "size": job.size if job.artifact is None else _size(job),
-            "seconds": "" if job.seconds is None else f"{job.seconds:g}",
+            "seconds": _seconds(job),
             "error": None if job.error is None else error_body(job.error)["error"],
             "skipstone": None if job.provenance is None else plain(job.provenance),
         }
@@ -131,6 +131,13 @@ class VideosApi:
 def _size(job: Job) -> str:
     assert job.artifact is not None
     return f"{job.artifact.width}x{job.artifact.height}"
+
+
+def _seconds(job: Job) -> str:
+    """How long the clip plays; as the caller named it while there is none."""
+    if job.artifact is not None and job.artifact.frame_rate:
+        return f"{job.artifact.num_frames / job.artifact.frame_rate:g}"
+    return "" if job.seconds is None else f"{job.seconds:g}"
 
 
 def _owner(request: Request) -> str:

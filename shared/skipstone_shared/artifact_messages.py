@@ -81,4 +81,5 @@ class ArtifactReader:
             height=header.height,
             width=header.width,
             num_frames=header.num_frames,
+            frame_rate=header.frame_rate,
         )

@@ -192,6 +192,7 @@ class Artifact:
         height: Pixels.
         width: Pixels.
         num_frames: Frames; 1 for a picture.
+        frame_rate: Frames per second; 0 for a picture.
     """
 
     media_type: str
@@ -199,3 +200,4 @@ class Artifact:
     height: int
     width: int
     num_frames: int = 1
+    frame_rate: float = 0.0

@@ -277,5 +277,6 @@ def artifact_header(artifact: Artifact) -> generation_pb2.ArtifactHeader:
         height=artifact.height,
         width=artifact.width,
         num_frames=artifact.num_frames,
+        frame_rate=artifact.frame_rate,
         xxh3_64=checksum(artifact.data),
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from skipstone_client.block_cache_sweep.drift import frames_of
 from skipstone_client.block_cache_sweep.measure import Measured
 from skipstone_client.block_cache_sweep.tables import percent, psnr_text
 from skipstone_shared.generation import Artifact
@@ -51,8 +51,7 @@ def draw_contact_sheet(path: Path, rows: Sequence[Measured]) -> None:
 def _thumbnail(artifact: Artifact) -> Any:
     from PIL import Image
 
-    with Image.open(io.BytesIO(artifact.data)) as image:
-        picture = image.convert("RGB")
+    picture = Image.fromarray(frames_of(artifact)[0].astype("uint8"))
     scale = _CELL / max(picture.size)
     size = (max(round(picture.width * scale), 1), max(round(picture.height * scale), 1))
     # Pixels of a small picture stay visible as such.

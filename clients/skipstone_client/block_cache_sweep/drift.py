@@ -16,7 +16,9 @@ from skipstone_shared.generation import Artifact
 Frames = npt.NDArray[np.float32]
 """`(frames, height, width, 3)`, RGB, 0 to 255."""
 
-COMPARABLE = ("image/png", "image/gif")
+_PICTURES = ("image/png", "image/gif")
+_VIDEOS = ("video/mp4",)
+COMPARABLE = (*_PICTURES, *_VIDEOS)
 """Media types whose frames can be compared."""
 
 
@@ -39,16 +41,32 @@ def frames_of(artifact: Artifact) -> Frames:
     Raises:
         InvalidArgument: its media type cannot be decoded here.
     """
-    from PIL import Image, ImageSequence
-
     if artifact.media_type not in COMPARABLE:
         raise InvalidArgument(
             f"the executor sends {artifact.media_type}, whose frames a sweep cannot compare",
             allowed=", ".join(COMPARABLE),
         )
+    if artifact.media_type in _VIDEOS:
+        return _frames_of_video(artifact.data)
+    from PIL import Image, ImageSequence
+
     with Image.open(io.BytesIO(artifact.data)) as image:
         frames: list[Any] = [frame.convert("RGB") for frame in ImageSequence.Iterator(image)]
     return np.stack([np.asarray(frame, dtype=np.float32) for frame in frames])
+
+
+def _frames_of_video(data: bytes) -> Frames:
+    try:
+        import av
+    except ImportError:
+        raise InvalidArgument(
+            "the executor sends video/mp4, and the package av, which reads it, is not installed; "
+            "pip install av",
+            allowed=", ".join(_PICTURES),
+        ) from None
+    with av.open(io.BytesIO(data), "r") as file:
+        frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+    return np.stack(frames).astype(np.float32)
 
 
 def drift_between(full: Frames, other: Frames) -> Drift:

@@ -18,7 +18,7 @@ from skipstone_client.block_cache_sweep.settings import Kind
 from skipstone_client.cli_output import seconds_text, table_of
 from skipstone_client.json_values import plain
 
-_SUFFIXES = {"image/png": "png", "image/gif": "gif"}
+_SUFFIXES = {"image/png": "png", "image/gif": "gif", "video/mp4": "mp4"}
 
 
 def picture_name(number: int, row: Measured) -> str:

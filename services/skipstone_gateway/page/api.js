@@ -30,12 +30,14 @@ export async function send(method, path, body) {
   return (await checked(await fetch(`${path}?${search}`, request))).json();
 }
 
-// The picture of an entry as an address for an img, or null when the gateway has none.
+// What was made for an entry, as { address, type }, or null when the gateway has nothing of it.
 export async function picture(entryId) {
   const search = new URLSearchParams({ namespace: namespace() });
   const path = `api/entries/${encodeURIComponent(entryId)}/picture?${search}`;
   const response = await fetch(path, { headers: headers() });
-  return response.ok ? URL.createObjectURL(await response.blob()) : null;
+  if (!response.ok) return null;
+  const blob = await response.blob();
+  return { address: URL.createObjectURL(blob), type: blob.type };
 }
 
 // Calls onEvent with every server-sent event of a generation.

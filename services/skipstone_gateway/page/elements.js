@@ -25,6 +25,12 @@ export function tier(name) {
 export const number = (value, digits = 3) =>
   value === null || value === undefined ? "" : Number(value).toFixed(digits);
 
-export function show(frame, address, alt, otherwise) {
-  frame.replaceChildren(address ? element("img", { src: address, alt }) : otherwise);
+// Shows what was made, a picture or a clip: { address, type }, or the text `otherwise` without one.
+export function show(frame, made, alt, otherwise) {
+  frame.replaceChildren(made ? shown(made, alt) : otherwise);
+}
+
+function shown({ address, type }, alt) {
+  if (!type.startsWith("video/")) return element("img", { src: address, alt });
+  return element("video", { src: address, "aria-label": alt, controls: "", loop: "", preload: "auto" });
 }

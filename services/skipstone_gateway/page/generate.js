@@ -46,7 +46,8 @@ async function completed(event, prompt) {
   const told = event.skipstone;
   byId("state").textContent = `Done: ${told.executed_steps} of ${told.num_inference_steps} steps were run`;
   byId("result").hidden = false;
-  show(byId("result-picture"), `data:image/${event.output_format};base64,${event.b64_json}`, prompt, "");
+  const address = `data:${event.media_type};base64,${event.b64_json}`;
+  show(byId("result-picture"), { address, type: event.media_type }, prompt, "");
   byId("result-caption").textContent = `Result: ${prompt}`;
   byId("donor-picture").replaceChildren(told.donor_entry_id ? "loading" : "none: drawn from noise");
   byId("donor-caption").textContent = told.donor_prompt ? `Donor: ${told.donor_prompt}` : "Donor";
@@ -69,8 +70,8 @@ async function completed(event, prompt) {
     ["request", told.request_id],
   ]));
   if (told.donor_entry_id) {
-    const address = await picture(told.donor_entry_id);
-    show(byId("donor-picture"), address, told.donor_prompt, "its picture was made elsewhere");
+    const donor = await picture(told.donor_entry_id);
+    show(byId("donor-picture"), donor, told.donor_prompt, "its picture was made elsewhere");
   }
 }
 

@@ -706,6 +706,7 @@ class ArtifactHeader(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     NUM_FRAMES_FIELD_NUMBER: _builtins.int
     XXH3_64_FIELD_NUMBER: _builtins.int
+    FRAME_RATE_FIELD_NUMBER: _builtins.int
     media_type: _builtins.str
     """image/png, video/mp4 or image/gif."""
     size_bytes: _builtins.int
@@ -718,6 +719,8 @@ class ArtifactHeader(_message.Message):
     """Number of frames; 1 for a picture."""
     xxh3_64: _builtins.int
     """XXH3 (64 bit, seed 0) of the bytes."""
+    frame_rate: _builtins.float
+    """Frames per second at which a video plays; 0 for a picture."""
     def __init__(
         self,
         *,
@@ -727,10 +730,11 @@ class ArtifactHeader(_message.Message):
         width: _builtins.int = ...,
         num_frames: _builtins.int = ...,
         xxh3_64: _builtins.int = ...,
+        frame_rate: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["height", b"height", "media_type", b"media_type", "num_frames", b"num_frames", "size_bytes", b"size_bytes", "width", b"width", "xxh3_64", b"xxh3_64"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame_rate", b"frame_rate", "height", b"height", "media_type", b"media_type", "num_frames", b"num_frames", "size_bytes", b"size_bytes", "width", b"width", "xxh3_64", b"xxh3_64"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -342,7 +342,9 @@ class LatentFingerprint(_message.Message):
     policy_version: _builtins.str
     """Version of the reuse policy and of the snapshot format."""
     library_versions: _builtins.str
-    """Versions of libraries that change numbers, for example "diffusers=0.42.1,torch=2.13.0"."""
+    """Versions of libraries, and settings of how they compute, that change numbers, for example
+    "diffusers=0.42.1,torch=2.13.0,attention=flash".
+    """
     pipeline_class: _builtins.str
     """Class name of the pipeline."""
     @_builtins.property

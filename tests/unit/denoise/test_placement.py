@@ -1,0 +1,145 @@
+"""Where a model lives and by what means it computes: what a CPU can show of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, Rig, open_rig, trajectory
+from tests.unit.denoise.tiny_pipelines import flux_pipeline, wan_pipeline
+
+from skipstone_denoise.config import DenoiseSettings
+from skipstone_denoise.model_folder import ModelUnusable
+from skipstone_denoise.placement import check_placement, place
+from skipstone_shared.config import resolve_settings
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+VIDEO = dataclasses.replace(PARAMS, num_frames=5)
+
+
+def plan_key(rig: Rig) -> str:
+    return rig.engine.plan(PARAMS).compatibility_key
+
+
+@pytest.fixture(scope="module")
+def plain_key() -> str:
+    with open_rig(flux_pipeline()) as rig:
+        return plan_key(rig)
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes_latents"),
+    [
+        ({"attention_backend": "_native_math"}, True),
+        ({"vae_tiling": True}, True),
+        ({"vae_slicing": True}, False),
+    ],
+)
+def test_what_changes_numbers_is_in_the_key_and_a_run_still_resumes_exactly(
+    settings: dict[str, Any], changes_latents: bool, plain_key: str
+) -> None:
+    with open_rig(flux_pipeline(), **settings) as rig:
+        assert (plan_key(rig) != plain_key) is changes_latents
+        full = rig.run(snapshots=EVERY_STEP)
+        assert rig.run(resume=trajectory(full.refs[3])).picture == full.picture
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("compile_", ["blocks", "whole"])
+def test_a_compiled_denoiser_is_another_key_and_resumes_exactly(
+    compile_: str, plain_key: str
+) -> None:
+    with open_rig(flux_pipeline(), compile=compile_) as rig:
+        assert plan_key(rig) != plain_key
+        full = rig.run(snapshots=EVERY_STEP)
+        assert rig.run(resume=trajectory(full.refs[3])).picture == full.picture
+
+
+def test_tiling_reaches_the_autoencoder() -> None:
+    pipeline = wan_pipeline()
+    place(pipeline, DenoiseSettings(vae_tiling=True, vae_slicing=True))
+    assert (pipeline.vae.use_tiling, pipeline.vae.use_slicing) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attention_backend": "fast"}, "attention_backend is fast, allowed are flash"),
+        ({"attention_backend": "flash_hub"}, "set allow_download or install"),
+        ({"device": "cuda"}, "device is cuda, but what torch sees here is the CPU only"),
+        ({"device": "cuda:1", "device_map": "balanced"}, "device is cuda:1"),
+        ({"device": "cuda", "offload": "model", "max_concurrent_requests": 1}, "CPU only"),
+    ],
+)
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="with an accelerator it is possible")
+def test_what_this_machine_lacks_is_told_before_weights_are_read(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelUnusable, match=message):
+        check_placement(DenoiseSettings(**settings))
+
+
+@pytest.mark.parametrize("offload", ["model", "group"])
+def test_an_offloaded_model_makes_the_same_latents_under_the_same_key(offload: str) -> None:
+    """From main memory to main memory, which a file of settings may not ask for.
+
+    Not sequential: accelerate's hooks for it need a device that is not the CPU.
+    """
+    with open_rig(wan_pipeline()) as rig:
+        plain_key, plain = plan_key(rig), rig.run(VIDEO, snapshots=EVERY_STEP)
+    with open_rig(wan_pipeline()) as rig:
+        settings = DenoiseSettings(device="cuda", offload=offload, max_concurrent_requests=1)
+        place(rig.pipeline, settings.model_copy(update={"device": "cpu"}))
+        full = rig.run(VIDEO, snapshots=EVERY_STEP)
+        assert plan_key(rig) == plain_key
+        assert [ref.xxh3_64 for ref in full.refs.values()] == [
+            ref.xxh3_64 for ref in plain.refs.values()
+        ]
+        assert rig.run(VIDEO, resume=trajectory(full.refs[3])).picture == plain.picture
+
+
+def test_an_attention_whose_package_is_missing_is_one_sentence() -> None:
+    with pytest.raises(ModelUnusable, match="attention_backend is sage, which FluxPipeline cannot"):
+        place(flux_pipeline(), DenoiseSettings(attention_backend="sage"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"offload": "model"}, "device is cpu"),
+        ({"offload": "group", "device": "cuda"}, "max_concurrent_requests must be 1"),
+        ({"device_map": "balanced"}, "device must be cuda"),
+        ({"device_memory": {"0": "70GiB"}}, "only for device_map"),
+        (
+            {
+                "offload": "model",
+                "device_map": "balanced",
+                "device": "cuda",
+                "max_concurrent_requests": 1,
+            },
+            "exclude each other",
+        ),
+        ({"compile": "all"}, "'none', 'blocks' or 'whole'"),
+        ({"video_format": "webm"}, "'mp4' or 'gif'"),
+    ],
+)
+def test_settings_that_cannot_be_together_are_errors(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        DenoiseSettings(**settings)
+
+
+def test_memory_of_devices_is_set_by_a_variable_too() -> None:
+    variables = {
+        "SKIPSTONE_DENOISE_DEVICE": "cuda",
+        "SKIPSTONE_DENOISE_DEVICE_MAP": "balanced",
+        "SKIPSTONE_DENOISE_DEVICE_MEMORY": json.dumps({"0": "70GiB", "cpu": "100GiB"}),
+    }
+    settings, _ = resolve_settings(DenoiseSettings, [], variables)
+    assert settings.device_memory == {"0": "70GiB", "cpu": "100GiB"}
