@@ -66,7 +66,8 @@ class IndexMover:
         start = token if namespace == first else ""
         page = walked.list_entries(namespace, page_size=_PAGE_SIZE, page_token=start)
         if side == "source":
-            self._copy_missing(namespace, page.entries, done)
+            if self._copy_missing(namespace, page.entries, done):
+                self._tell_shadowed(namespace, start, done)
         else:
             self._remove_strangers(namespace, page.entries, done)
         if page.next_page_token:
@@ -77,21 +78,32 @@ class IndexMover:
             goes_on = "target//" if side == "source" else ""
         return self._told(done, goes_on, page_token)
 
-    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> None:
-        missing = []
+    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> bool:
+        """Copies what the target lacks; whether an entry was listed otherwise than it is found."""
+        missing, any_differs = [], False
         for entry in entries:
             done.compared += 1
             kept = _find(self._source, namespace, entry.entry_id)
             if kept is None:
                 continue  # It was deleted meanwhile.
-            keys = {ref.compatibility_key for ref in entry.snapshots if ref.compatibility_key}
-            if keys and kept.compatibility_key not in keys:
-                reason = f"a later entry of this id is in partition {kept.compatibility_key}"
-                done.refused.append(RefusedEntry(namespace, entry.entry_id, reason))
-            elif not self._same(kept, _find(self._target, namespace, entry.entry_id)):
+            any_differs |= kept.entry != entry
+            if not self._same(kept, _find(self._target, namespace, entry.entry_id)):
                 missing.append(entry.entry_id)
         if missing:
             self._copy(namespace, missing, done)
+        return any_differs
+
+    def _tell_shadowed(self, namespace: str, page_token: str, done: _Done) -> None:
+        """Refuses entries that nobody can get, since another partition has a later one of the id.
+
+        Listed anew: one that has only just been overwritten looked the same.
+        """
+        page = self._source.list_entries(namespace, page_size=_PAGE_SIZE, page_token=page_token)
+        for entry in page.entries:
+            kept = _find(self._source, namespace, entry.entry_id)
+            if kept is not None and kept.entry != entry:
+                reason = "another partition has a later entry of this id"
+                done.refused.append(RefusedEntry(namespace, entry.entry_id, reason))
 
     def _copy(self, namespace: str, entry_ids: Sequence[str], done: _Done) -> None:
         by_key: dict[str, list[VectorEntry]] = {}

@@ -13,6 +13,7 @@ from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.grpc_server import Mounted
 from skipstone_shared.migration import MigrationStep
 from skipstone_shared.migration_messages import migration_step_to_message
+from skipstone_shared.structured_logging import get_logger
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Migration"].full_name
 
@@ -77,4 +78,13 @@ class MigrationServicer(pb_grpc.MigrationServicer):
         step = self._mover.step(
             request.page_token, request.max_bytes or _STEP_BYTES, request.verify
         )
+        if step.copied or step.removed or step.refused:
+            get_logger().info(
+                "entries moved",
+                source=step.source,
+                target=step.target,
+                copied=step.copied,
+                removed=step.removed,
+                refused=len(step.refused),
+            )
         return migration_step_to_message(step)

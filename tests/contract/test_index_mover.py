@@ -222,11 +222,11 @@ def test_what_is_in_half_precision_moves_and_is_found_equal(tmp_path: Path) -> N
 
 
 def test_an_id_in_two_partitions_is_told(both: Both) -> None:
-    for key in (KEY, OTHER_KEY):
-        ref = LatentRef("default", "twice", 5, compatibility_key=key)
-        put(both.source, entry("twice", vec(1, 2), snapshots=(ref,)), key=key)
+    for seed, key in enumerate((KEY, OTHER_KEY)):
+        put(both.source, entry("twice", vec(1, 2), seed=seed), key=key)
     refused = [r for step in both.run_pass() for r in step.refused]
-    assert [(r.entry_id, OTHER_KEY in r.reason) for r in refused] == [("twice", True)]
+    assert [r.entry_id for r in refused] == ["twice"]
+    assert "partition" in refused[0].reason
     assert both.target.get_entry("", "twice").compatibility_key == OTHER_KEY
 
 
