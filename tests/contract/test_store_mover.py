@@ -24,6 +24,7 @@ from tests.contract.latent_store_cases import (
     open_lmdb,
     open_memory,
     open_redis_cluster,
+    open_s3,
     save,
 )
 
@@ -113,6 +114,8 @@ PAIRS = [
     pytest.param((open_memory, open_memory), id="memory-memory"),
     pytest.param((open_lmdb, open_redis_cluster), id="lmdb-cluster"),
     pytest.param((open_redis_cluster, open_lmdb), id="cluster-lmdb"),
+    pytest.param((open_lmdb, open_s3), id="lmdb-s3", marks=pytest.mark.long),
+    pytest.param((open_s3, open_redis_cluster), id="s3-cluster", marks=pytest.mark.long),
 ]
 
 
