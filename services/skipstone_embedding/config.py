@@ -30,7 +30,7 @@ class EmbeddingSettings(ServiceSettings):
 
     model: str = Field(default=MINILM, min_length=1)
     """Embedding model: minilm (comes with a package), a directory, or a Hugging Face id. With
-    engine openai its name there; with tei the name it must have, minilm for any."""
+    engine openai its name there; with tei the name it must have; unset: any."""
 
     revision: str = ""
     """Branch, tag or commit of a Hugging Face id; empty for its main branch. With another engine:
@@ -107,7 +107,7 @@ class EmbeddingSettings(ServiceSettings):
 
     reranker_engine: Literal["local", "tei"] = "local"
     """Who scores: local = this process; tei = a service at reranker_url that answers POST /rerank
-    as Text-Embeddings-Inference does; reranker is then the name it must have, bundled for any."""
+    as Text-Embeddings-Inference does; reranker is then the name it must have; unset: any."""
 
     reranker_url: str = ""
     """Where the service of reranker_engine is: http://tei-reranker:80."""
@@ -141,6 +141,10 @@ class EmbeddingSettings(ServiceSettings):
             raise ValueError("max_queue_size must be at least max_batch_size")
         return self
 
+    def name_there(self, field: str) -> str:
+        """Returns the name that `model` or `reranker` must have at a service; empty when unset."""
+        return str(getattr(self, field)) if field in self.model_fields_set else ""
+
     def _check_remotes(self) -> None:
         for name in ("url", "reranker_url"):
             url: str = getattr(self, name)
@@ -151,7 +155,7 @@ class EmbeddingSettings(ServiceSettings):
             raise ValueError("url and one of the engines openai and tei need each other")
         if (self.reranker_engine == "local") == bool(self.reranker_url):
             raise ValueError("reranker_url and reranker_engine tei need each other")
-        if self.engine == "openai" and self.model == MINILM:
+        if self.engine == "openai" and not self.name_there("model"):
             raise ValueError("engine openai needs model, the name of one at url")
         if self.reranker_engine == "tei" and self.reranker == NO_RERANKER:
             raise ValueError("reranker_engine tei needs a reranker other than none")

@@ -12,7 +12,6 @@ from pydantic import SecretStr
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.encoder import Encoder
 from skipstone_embedding.instructions import InstructionTemplate
-from skipstone_embedding.model_files import BUNDLED_GATE, MINILM
 from skipstone_embedding.reranker import Reranker
 from skipstone_shared.credentials import checked_token, read_token
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument
@@ -41,7 +40,7 @@ def connect_encoder(
     api = (
         OpenAIApi(settings.model, settings.dimensions)
         if settings.engine == "openai"
-        else TeiApi("" if settings.model == MINILM else settings.model)
+        else TeiApi(settings.name_there("model"))
     )
     service = _connect(settings, settings.url, settings.api_key, settings.api_key_file, "api_key")
     on_stop(service.close)
@@ -70,7 +69,7 @@ def connect_reranker(
     )
     on_stop(service.close)
     options = TeiRerankerOptions(
-        model="" if settings.reranker == BUNDLED_GATE else settings.reranker,
+        model=settings.name_there("reranker"),
         revision=settings.reranker_revision,
         scores=settings.reranker_scores,
         batch_size=settings.remote_batch_size,
