@@ -154,7 +154,10 @@ class S3Bucket:
                     Bucket=self.name, Delete={"Objects": objects, "Quiet": True}
                 )
             for error in answer.get("Errors", ()):
-                raise Unavailable(f"S3 does not delete {error.get('Key')}: {error.get('Code')}")
+                problem = f"S3 does not delete {error.get('Key')}: {error.get('Code')}"
+                if error.get("Code") == "AccessDenied":
+                    raise FailedPrecondition(f"{problem}: the credentials must be allowed to")
+                raise Unavailable(problem)
 
     def page(self, below: str, token: str = "", after: str = "") -> ListedPart:
         """Up to 1000 objects whose keys begin with ``below``, those after ``after``."""

@@ -37,14 +37,13 @@ def check_bucket(bucket: S3Bucket) -> None:
 def _check_conditions(bucket: S3Bucket) -> None:
     """Two processes would both believe that a change was theirs, were conditions ignored."""
     key = f"probes/{uuid.uuid4().hex}"
-    try:
-        if not bucket.put_new(key, b"") or bucket.put_new(key, b""):
-            raise FailedPrecondition(
-                "this S3 ignores the condition If-None-Match of a put, which the store s3 cannot "
-                "do without: use a server that knows it, or another store"
-            )
-    finally:
-        bucket.delete([key])
+    first, second = bucket.put_new(key, b""), bucket.put_new(key, b"")
+    bucket.delete([key])
+    if not first or second:
+        raise FailedPrecondition(
+            "this S3 ignores the condition If-None-Match of a put, which the store s3 cannot do "
+            "without: use a server that knows it, or another store"
+        )
 
 
 def _check_format(bucket: S3Bucket) -> None:

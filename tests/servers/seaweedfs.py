@@ -77,6 +77,8 @@ class SeaweedFS:
         command += [f"-volume.port={volume}", "-filer", f"-filer.port={filer}"]
         command += ["-s3", f"-s3.port={s3}", f"-s3.config={self._folder}/s3.json"]
         command += ["-master.volumeSizeLimitMB=64", "-volume.max=40", "-s3.iam=false"]
+        # Else two servers on one machine want the same ports; it tells statistics to its makers too.
+        command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
         with (self._folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
         end = time.monotonic() + _START_S

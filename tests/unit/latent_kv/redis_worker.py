@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 
 from skipstone_latent_kv.eviction import Quotas
+from skipstone_latent_kv.movable_store import MovableStore
 from skipstone_latent_kv.redis_connection import RedisAddress
 from skipstone_latent_kv.redis_store import RedisStore
 from skipstone_shared.errors import NotFound
@@ -31,7 +32,7 @@ def data_of(number: int) -> bytes:
     return bytes([number]) * (1 + number % 3 << 10)
 
 
-def write(store: RedisStore, number: int) -> None:
+def write(store: MovableStore, number: int) -> None:
     """Writes an entry."""
     data = data_of(number)
     spec = TensorSpec(DType.FLOAT16, (1, len(data) // 2))
@@ -41,7 +42,7 @@ def write(store: RedisStore, number: int) -> None:
     store.write_latent("", metadata, [data], size_bytes=len(data), xxh3_64=checksum(data))
 
 
-def work(store: RedisStore, rng: random.Random) -> None:
+def work(store: MovableStore, rng: random.Random) -> None:
     """Writes, commits, reads and deletes the same few entries as all others do."""
     number = rng.randrange(12)
     with suppress(NotFound):

@@ -14,12 +14,14 @@ import structlog
 from pydantic import ValidationError
 from tests.contract.latent_store_cases import Write, latents, list_ids, save
 from tests.servers.redis_server import shared_redis
+from tests.servers.seaweedfs import shared_seaweedfs
 
 from skipstone_latent_kv.__main__ import build, main, open_store
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.lmdb_store import LmdbStore
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.redis_store import RedisStore
+from skipstone_latent_kv.s3_store import S3Store
 from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.config import resolve_settings
 from skipstone_shared.config_sources import ConfigError
@@ -99,6 +101,16 @@ def engine_settings(engine: str, folder: Path) -> dict[str, str]:
     if engine == "redis":
         environ["SKIPSTONE_LATENT_KV_REDIS_URLS"] = shared_redis().url
         environ["SKIPSTONE_LATENT_KV_REDIS_PREFIX"] = f"test-{uuid.uuid4().hex}"
+    if engine == "s3":
+        address = shared_seaweedfs().address
+        environ |= {
+            "SKIPSTONE_LATENT_KV_S3_ENDPOINT": address.endpoint,
+            "SKIPSTONE_LATENT_KV_S3_REGION": address.region,
+            "SKIPSTONE_LATENT_KV_S3_BUCKET": address.bucket,
+            "SKIPSTONE_LATENT_KV_S3_PATH_STYLE": "true",
+            "SKIPSTONE_LATENT_KV_S3_CREDENTIALS_FILE": str(address.credentials_file),
+            "SKIPSTONE_LATENT_KV_S3_PREFIX": f"test-{uuid.uuid4().hex}",
+        }
     return environ
 
 
@@ -108,6 +120,7 @@ def engine_settings(engine: str, folder: Path) -> dict[str, str]:
         ("memory", MemoryStore, "none"),
         ("lmdb", LmdbStore, "power"),
         ("redis", RedisStore, "process"),
+        ("s3", S3Store, "power"),
     ],
 )
 def test_settings_reach_the_store(
@@ -143,7 +156,7 @@ def test_stopping_sweeps_and_closes_the_store(tmp_path: Path) -> None:
     LmdbStore(tmp_path).close()
 
 
-@pytest.mark.parametrize("engine", ["memory", "lmdb", "redis"])
+@pytest.mark.parametrize("engine", ["memory", "lmdb", "redis", "s3"])
 def test_policy_and_water_marks_reach_the_store(tmp_path: Path, engine: str) -> None:
     environ = engine_settings(engine, tmp_path) | {
         "SKIPSTONE_LATENT_KV_QUOTA_BYTES": "4096",
@@ -188,3 +201,26 @@ def test_a_codec_reaches_the_store_and_needs_lmdb(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(ConfigError, match="codec int8 needs the store lmdb"):
         resolve_settings(LatentKVSettings, ["--codec", "int8", "--store", "memory"], {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--store", "s3"], "store s3 needs s3_bucket"),
+        (["--s3-endpoint", "10.0.0.5:9000"], "s3_endpoint must be a URL"),
+        (["--s3-endpoint", "http://key:secret@10.0.0.5"], "s3_endpoint holds a user"),
+        (["--s3-attempts", "0"], "s3-attempts"),
+    ],
+)
+def test_settings_of_s3_that_cannot_be_are_refused(flags: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve_settings(LatentKVSettings, flags, {})
+
+
+def test_a_bucket_that_is_not_there_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name, value in (engine_settings("s3", tmp_path)).items():
+        monkeypatch.setenv(name, value)
+    assert start(monkeypatch, "--s3-bucket", "nobody-made-this", "--port", "0") == 2
+    assert "s3_bucket is not there" in one_sentence(capsys)
