@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.certificates import Authority
 from tests.servers.remote_models import Answer, RemoteModels, as_json, serve_remote_models
 from tests.unit.embedding.conftest import write_tiny_model
 
@@ -381,6 +382,26 @@ def test_a_pinned_revision_whose_vectors_change_is_refused_until_they_are_back(
             encoder.encode(texts("fox"))
     rig.models.encoder = encoders[0]
     assert len(vectors(encoder, "fox")) == 1
+
+
+def test_a_service_must_show_a_certificate_of_the_named_authority(
+    encoders: list[TransformersEncoder], tmp_path: Path
+) -> None:
+    ours, others = (Authority(tmp_path, name) for name in ("ours", "others"))
+    with serve_remote_models(RemoteModels(encoders[0]), ours.write("server")) as models:
+
+        def connect(ca_file: Path) -> BatchingEncoder:
+            argv = ["--engine", "tei", "--url", models.url, "--remote-attempts", "1"]
+            argv += ["--remote-ca-file", str(ca_file)]
+            return load_encoder(resolve_settings(EmbeddingSettings, argv, {})[0])
+
+        encoder = connect(ours.file)
+        encoder.close()
+        assert encoder.get_capabilities().dimension == 16
+        with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            connect(others.file)
+        with pytest.raises(FailedPrecondition, match="remote_ca_file"):
+            connect(tmp_path / "missing.pem")
 
 
 def test_a_service_with_remote_models_needs_no_torch(

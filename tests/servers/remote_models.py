@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.server
 import json
 import math
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 from skipstone_embedding.encoder import Encoder
 from skipstone_embedding.reranker import Reranker
 from skipstone_shared.embeddings import Embedding, EmbeddingInput
+from skipstone_shared.tls_files import TlsFiles
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers, body."""
@@ -134,8 +136,13 @@ def logit(score: float) -> float:
 
 
 @contextmanager
-def serve_remote_models(models: RemoteModels) -> Iterator[RemoteModels]:
-    """Serves on a free loopback port until the block ends; `models.url` says where."""
+def serve_remote_models(
+    models: RemoteModels, certificate: TlsFiles | None = None
+) -> Iterator[RemoteModels]:
+    """Serves on a free loopback port until the block ends; `models.url` says where.
+
+    With a certificate of `localhost` it speaks TLS.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -177,6 +184,11 @@ def serve_remote_models(models: RemoteModels) -> Iterator[RemoteModels]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     models.url = f"http://127.0.0.1:{server.server_port}"
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.cert_file, certificate.key_file)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        models.url = f"https://localhost:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
