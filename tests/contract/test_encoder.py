@@ -43,6 +43,7 @@ from skipstone_shared.errors import (
     InvalidArgument,
     QueueFull,
     SkipstoneError,
+    Unavailable,
 )
 from skipstone_shared.grpc_server import in_process_server
 
@@ -287,6 +288,30 @@ class Refusing:
 
     def get_capabilities(self) -> EmbeddingCapabilities:
         return EmbeddingCapabilities("none/float32", 1)
+
+
+class Moving:
+    """An encoder whose model becomes another one during every call."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def encode(
+        self, inputs: Sequence[EmbeddingInput], instruction: str = ""
+    ) -> list[Embedding | SkipstoneError]:
+        self._calls += 1
+        return [Embedding(np.ones(1, np.float32)) for _ in inputs]
+
+    def get_capabilities(self) -> EmbeddingCapabilities:
+        return EmbeddingCapabilities(f"model-{self._calls}/float32", 1)
+
+
+def test_no_vector_is_answered_under_the_id_of_another_model(
+    connect: Callable[..., EmbeddingClient],
+) -> None:
+    """A remote model may change while its vectors are under way."""
+    with pytest.raises(Unavailable, match="model has changed"):
+        connect(Moving()).embed(texts("fox"), timeout_s=TIMEOUT_S)
 
 
 @pytest.fixture
