@@ -46,6 +46,8 @@ def build(settings: DenoiseSettings) -> Mounted:
         # What is offloaded goes to the device only when it computes.
         device=settings.device if settings.offload == "none" else "cpu",
         dtype=settings.dtype,
+        vae_dtype=settings.vae_dtype,
+        scheduler=settings.scheduler,
         device_map=None if settings.device_map == "none" else settings.device_map,
         device_memory=settings.device_memory,
     )

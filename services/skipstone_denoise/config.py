@@ -45,6 +45,13 @@ class DenoiseSettings(CallerSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Element type of the weights."""
 
+    vae_dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Element type of the autoencoder's weights; none: dtype. Wan's authors use float32 for it."""
+
+    scheduler: str = ""
+    """Class name of a scheduler of diffusers in the place of the model's own, which gives it its
+    settings; CogVideoX-5b is resumed with CogVideoXDDIMScheduler only."""
+
     device_map: Literal["none", "balanced"] = "none"
     """Spreads the parts of the pipeline over accelerators: none, or balanced by diffusers."""
 

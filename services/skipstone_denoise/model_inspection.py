@@ -34,7 +34,7 @@ _GUIDED_SCALE = 2.0
 
 
 def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe) -> ModelProfile:
-    """Builds the profile of a pipeline; runs one denoising step at a small size.
+    """Builds the profile of a pipeline; runs one step and the decoder at a small size.
 
     Raises:
         ModelUnusable: the pipeline cannot run, or a configured default is out of its range.
@@ -54,6 +54,11 @@ def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe
     except Exception as error:
         # Whatever a model raises in its first step, it would raise in every request.
         raise ModelUnusable(f"{type(pipeline).__name__} cannot run a step: {error}") from error
+    try:
+        probe.decode(copy.deepcopy(pipeline.scheduler), small_call(pipeline, profile, multiple))
+    except Exception as error:
+        # Told now, and not after the steps of the first request.
+        raise ModelUnusable(f"{type(pipeline).__name__} cannot decode: {error}") from error
     return dataclasses.replace(
         profile,
         guided_mode=step.guidance_mode,

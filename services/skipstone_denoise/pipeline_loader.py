@@ -22,6 +22,8 @@ def load_pipeline(
     allow_download: bool = False,
     device: str,
     dtype: str,
+    vae_dtype: str | None = None,
+    scheduler: str = "",
     device_map: str | None = None,
     device_memory: Mapping[str, str] | None = None,
 ) -> Any:
@@ -33,6 +35,8 @@ def load_pipeline(
         allow_download: Whether files may be fetched from the hub.
         device: Where to put it.
         dtype: Element type of the weights.
+        vae_dtype: That of the autoencoder's, where it is another.
+        scheduler: Class name of a scheduler in the place of the model's own.
         device_map: How diffusers spreads it over devices instead of putting it on one.
         device_memory: Most memory that may be filled of each device by then.
 
@@ -46,7 +50,10 @@ def load_pipeline(
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             model,
             revision=revision or None,
-            dtype=getattr(torch, dtype),
+            dtype={
+                "default": getattr(torch, dtype),
+                "vae": getattr(torch, vae_dtype or dtype),
+            },
             use_safetensors=True,
             local_files_only=not allow_download,
             trust_remote_code=False,
@@ -59,7 +66,20 @@ def load_pipeline(
         # Dozens of libraries read the files, each with exceptions of its own.
         reason = " ".join(str(error).split())[:_REASON_LENGTH] or type(error).__name__
         raise ModelUnusable(f"model {model} cannot be loaded: {reason}") from error
+    if scheduler:
+        pipeline.scheduler = _other_scheduler(pipeline.scheduler, scheduler)
     return prepared_pipeline(pipeline)
+
+
+def _other_scheduler(own: Any, name: str) -> Any:
+    found: Any = getattr(diffusers, name, None)
+    is_scheduler = isinstance(found, type) and issubclass(found, diffusers.SchedulerMixin)
+    if not is_scheduler:
+        similar = sorted(kind.__name__ for kind in own.compatibles)
+        raise ModelUnusable(
+            f"scheduler is {name}, which is none of diffusers; some that are: {', '.join(similar)}"
+        )
+    return found.from_config(own.config)
 
 
 def _by_device(memory: Mapping[str, str]) -> dict[int | str, str]:

@@ -17,6 +17,9 @@ from skipstone_shared.latents import GuidanceMode
 
 PLACEHOLDER_PROMPT = "a picture"
 
+_EVERY_STEP = 1 << 30
+"""More steps than any schedule has."""
+
 
 class _Stop(Exception):
     """Ends a call that was made only to look."""
@@ -123,6 +126,19 @@ class PipelineProbe:
             raise ValueError("the pipeline ends without a step")
         return FirstStep(_mode(hooks.batches), hooks.latents)
 
+    def decode(self, scheduler: Any, arguments: dict[str, Any]) -> None:
+        """Decodes noise without a step. Not beside running requests.
+
+        Raises:
+            ValueError: the pipeline refuses the arguments.
+        """
+        call_pipeline(
+            self._pipeline,
+            SchedulerView(scheduler, skip_steps=_EVERY_STEP),
+            _DecodeHooks(self._placeholder),
+            {**arguments, "output_type": "pil"},
+        )
+
 
 def denoisers(pipeline: Any) -> Mapping[str, torch.nn.Module]:
     """The modules that predict noise, by component name."""
@@ -151,6 +167,14 @@ class _PrepareHooks(CallHooks):
         # A property of most pipelines; it reads what the call has set on the request's own object.
         self.guided = getattr(pipeline, "do_classifier_free_guidance", None)
         raise _Stop
+
+
+class _DecodeHooks(CallHooks):
+    def __init__(self, placeholder: PlaceholderEncoder) -> None:
+        self._placeholder = placeholder
+
+    def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._placeholder.encode(encode_prompt, *args, **kwargs)
 
 
 class _FirstStepHooks(CallHooks):

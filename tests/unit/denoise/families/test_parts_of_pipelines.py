@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from diffusers import AutoencoderKLLTX2Audio, FlowMatchEulerDiscreteScheduler, LTX2Pipeline
 from diffusers.guiders import ClassifierFreeGuidance
 from tests.unit.denoise.engine_rig import PARAMS, Rig, open_rig
 from tests.unit.denoise.families.picture_pipelines import flux2
-from tests.unit.denoise.families.video_pipelines import cogvideox, hunyuan_video_15, ltx
+from tests.unit.denoise.families.video_pipelines import (
+    cogvideox,
+    cogvideox_dpm,
+    hunyuan_video_15,
+    ltx,
+    wan22_5b,
+)
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline
 
 from skipstone_denoise.fingerprint import fingerprint_model
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.pipeline_call import CallHooks, request_pipeline
-from skipstone_denoise.pipeline_loader import prepared_pipeline
+from skipstone_denoise.pipeline_loader import load_pipeline, prepared_pipeline
 from skipstone_denoise.scheduler_view import SchedulerView
+from skipstone_shared.denoise_runs import ResumeKind
 from skipstone_shared.generation import GenerationParams
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -73,6 +82,35 @@ def test_a_pipeline_that_denoises_sound_too_is_refused() -> None:
     pipeline = LTX2Pipeline(FlowMatchEulerDiscreteScheduler(), **coders, **absent)
     with pytest.raises(ModelUnusable, match="denoises sound"):
         prepared_pipeline(pipeline)
+
+
+def test_an_autoencoder_may_have_finer_weights_where_its_pipeline_can_do_it(
+    tmp_path: Path,
+) -> None:
+    """Wan's pipelines convert the latents before they decode; CogVideoX's do not."""
+    finer = {"device": "cpu", "dtype": "bfloat16", "vae_dtype": "float32"}
+    wan22_5b().save_pretrained(tmp_path / "wan")
+    pipeline = load_pipeline(str(tmp_path / "wan"), **finer)
+    types = {pipeline.transformer.dtype, pipeline.text_encoder.dtype}
+    assert (types, pipeline.vae.dtype) == ({torch.bfloat16}, torch.float32)
+    with open_rig(pipeline) as rig:
+        assert rig.run(params(num_frames=5)).picture
+    cogvideox().save_pretrained(tmp_path / "cogvideox")
+    with pytest.raises(ModelUnusable, match="CogVideoXPipeline cannot decode"):
+        Rig(load_pipeline(str(tmp_path / "cogvideox"), **finer))
+
+
+def test_another_scheduler_is_chosen_when_a_model_is_loaded(tmp_path: Path) -> None:
+    """CogVideoX-5b comes with one that draws noise, which no snapshot could tell."""
+    cogvideox_dpm().save_pretrained(tmp_path)
+    pipeline = load_pipeline(
+        str(tmp_path), device="cpu", dtype="float32", scheduler="CogVideoXDDIMScheduler"
+    )
+    assert pipeline.scheduler.config.prediction_type == "v_prediction"
+    with open_rig(pipeline) as rig:
+        assert ResumeKind.TRAJECTORY in rig.engine.get_capabilities().resume_kinds
+    with pytest.raises(ModelUnusable, match="FastScheduler, which is none of diffusers; some"):
+        load_pipeline(str(tmp_path), device="cpu", dtype="float32", scheduler="FastScheduler")
 
 
 def test_sizes_and_frames_that_the_call_leaves_open_are_those_of_the_transformer() -> None:
