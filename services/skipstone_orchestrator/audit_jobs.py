@@ -39,12 +39,12 @@ def audit_jobs(
     if was_resumed and decision.tier is HitTier.APPROXIMATE and decision.reuse_tier is not None:
         assert decision.donor is not None, "an approximate hit has a donor"
         resume = ResumeFrom(decision.donor, decision.skip_steps, RESUME_KINDS[decision.kind])
-        jobs.append(_job(query, plan, decision.reuse_tier, resume, resumed=clean))
+        jobs.append(_job(query, plan, decision.reuse_tier, resume, was_served=True, resumed=clean))
     closed = decision.closed_reuse
     if closed is not None:
         resume = ResumeFrom(closed.donor, closed.skip_steps, RESUME_KINDS[closed.kind])
         full = clean if finished.skip_steps == 0 else None
-        jobs.append(_job(query, plan, closed.tier, resume, full=full))
+        jobs.append(_job(query, plan, closed.tier, resume, was_served=False, full=full))
     return jobs
 
 
@@ -54,9 +54,17 @@ def _job(
     tier: ReuseTier,
     resume: ResumeFrom,
     *,
+    was_served: bool,
     resumed: LatentRef | None = None,
     full: LatentRef | None = None,
 ) -> AuditJob:
     return AuditJob(
-        query.namespace, plan.params, plan.compatibility_key, tier, resume, resumed, full
+        query.namespace,
+        plan.params,
+        plan.compatibility_key,
+        tier,
+        resume,
+        was_served,
+        resumed,
+        full,
     )

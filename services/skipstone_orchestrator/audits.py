@@ -60,6 +60,7 @@ class AuditJob:
         compatibility_key: Key of its run.
         tier: Tier the donor was used in, or would have been.
         resume: How.
+        was_served: Whether the caller got this, and not a full run in the place of a closed tier.
         resumed: Clean latent of the resumed run; None: it has to be run.
         full: Clean latent of the full run; None: it has to be run.
     """
@@ -69,6 +70,7 @@ class AuditJob:
     compatibility_key: str
     tier: ReuseTier
     resume: ResumeFrom
+    was_served: bool
     resumed: LatentRef | None = None
     full: LatentRef | None = None
 
@@ -170,7 +172,9 @@ class DriftAudits:
                 self._came.clear()
             self._is_auditing = True
             try:
-                outcome = await self._unless_disturbed(job)
+                told = await self._unless_disturbed(job)
+                # What was measured is taken in whole, whoever needs the executor meanwhile.
+                outcome = told if isinstance(told, str) else await self._take_in(job, told)
             finally:
                 self._is_auditing = False
             self._note(job, tries, outcome)
@@ -182,9 +186,9 @@ class DriftAudits:
         else:
             self.counts.count(outcome)
 
-    async def _unless_disturbed(self, job: AuditJob) -> str:
-        """Makes an audit and gives it up when somebody else needs the executor."""
-        audit = asyncio.create_task(self._outcome(job))
+    async def _unless_disturbed(self, job: AuditJob) -> float | str:
+        """The drift, or why there is none: given up when somebody else needs the executor."""
+        audit = asyncio.create_task(self._drift_of(job))
         disturbed = asyncio.create_task(self._until_disturbed())
         try:
             await asyncio.wait({audit, disturbed}, return_when=asyncio.FIRST_COMPLETED)
@@ -214,7 +218,7 @@ class DriftAudits:
             return None
         return stats.running_count + stats.queued_count > own
 
-    async def _outcome(self, job: AuditJob) -> str:
+    async def _drift_of(self, job: AuditJob) -> float | str:
         try:
             with request_scope():
                 drift = await self._measured(job)
@@ -223,11 +227,13 @@ class DriftAudits:
         except (_Unusable, SkipstoneError) as error:
             get_logger().warning("drift audit failed", tier=job.tier.name, error=str(error))
             return FAILED
-        if not math.isfinite(drift):
-            return FAILED
+        return drift if math.isfinite(drift) else FAILED
+
+    async def _take_in(self, job: AuditJob, drift: float) -> str:
+        """Counts a drift. A donor that was used badly is set aside, with what came of it."""
         self.counts.observe(job.tier, drift)
         self._guard.record(job.tier, drift)
-        if drift > self._guard.max_drift:
+        if drift > self._guard.max_drift and job.was_served:
             await self._quarantine(job)
             await self._forget(job)
         return MEASURED

@@ -86,7 +86,6 @@ class Policies:
         self._limits = limits
         self._warn = _log if warn is None else warn
         self._kept: dict[ServiceIds, ReusePolicy] = {}
-        self._latest: dict[str, ReusePolicy] = {}
         if calibration is not None:
             self._tables, self.closed_tiers = calibrated_tables(calibration, limits)
             self._rivals = _rivals(calibration) if limits.beat_fewer_steps else ()
@@ -99,12 +98,7 @@ class Policies:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
             self._kept[services] = policy
-        self._latest[services.model_hash] = policy
         return policy
-
-    def latest(self, model_hash: str) -> ReusePolicy:
-        """The policy that was last in force for a model; the base before there was one."""
-        return self._latest.get(model_hash, self.base)
 
     def _policy(self, services: ServiceIds) -> ReusePolicy:
         """The policy for these services. Its version names them: they made the scores."""

@@ -73,10 +73,14 @@ class CandidateJudge:
             return Verdict(QUARANTINED)
         opened = self._drift.opened(policy)
         verdict = _verdict(opened, query, candidate, seen)
-        if verdict.taken or opened is policy:
+        if opened is policy:
             return verdict
         asked = _verdict(policy, query, candidate, seen)
-        return Verdict(TIER_CLOSED, tier=asked.tier) if asked.taken else verdict
+        if not verdict.taken:
+            return Verdict(TIER_CLOSED, tier=asked.tier) if asked.taken else verdict
+        if ReuseTier.of(asked) == ReuseTier.of(verdict):
+            return verdict
+        return dataclasses.replace(verdict, passed=TIER_CLOSED)
 
     def closed_reuse(
         self,

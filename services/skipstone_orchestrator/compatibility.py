@@ -21,6 +21,7 @@ _VERSION = 1
 _EXACT_ID = re.compile(r"x[0-9a-f]{32}(-[0-9a-f]{16})?")
 _RESUMED_SUFFIX = ".resumed"
 PROMPT_HASH_LABEL = "prompt_hash"
+PROMPT_WORDS_LABEL = "prompt_words_hash"
 
 
 def exact_entry_id(compatibility_key: str, prompt: str, seed: int) -> str:

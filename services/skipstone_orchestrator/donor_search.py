@@ -17,6 +17,7 @@ from skipstone_orchestrator.candidates import (
     told_candidate,
 )
 from skipstone_orchestrator.deadlines import Budget, LookupLimits
+from skipstone_orchestrator.deciding_services import DecidingServices
 from skipstone_orchestrator.decision import (
     GATE_UNAVAILABLE,
     LOOKUP_FAILED,
@@ -32,6 +33,7 @@ from skipstone_orchestrator.guard import Guard, within
 from skipstone_orchestrator.journal import LOOKUP, RERANK, Journal
 from skipstone_orchestrator.reuse_policy import (
     BELOW_MIN_SIMILARITY,
+    SEED_DIVERSITY,
     ReusePolicy,
     Verdict,
     is_near,
@@ -41,6 +43,7 @@ from skipstone_shared.embeddings import Embedding, RerankScores
 from skipstone_shared.errors import Internal
 from skipstone_shared.index_entries import IndexEntry, SearchHit
 from skipstone_shared.latents import LatentRef
+from skipstone_shared.orchestration import Candidate
 from skipstone_shared.tracing import stage_span, traced
 
 
@@ -52,6 +55,8 @@ class DonorSearch:
         *,
         index: EntryIndex,
         index_guard: Guard,
+        services: DecidingServices,
+        services_guard: Guard,
         reader: EntryReader,
         gate: Gate,
         policies: Policies,
@@ -64,6 +69,8 @@ class DonorSearch:
         Args:
             index: Finds candidates.
             index_guard: Its guard.
+            services: Know who decides.
+            services_guard: Guard of the embedding service.
             reader: Knows which latents are really there.
             gate: Scores candidates.
             policies: Decide on donor and depth.
@@ -73,6 +80,8 @@ class DonorSearch:
         """
         self._index = index
         self._index_guard = index_guard
+        self._services = services
+        self._services_guard = services_guard
         self._reader = reader
         self._gate = gate
         self._policies = policies
@@ -108,8 +117,10 @@ class DonorSearch:
         found = miss(BELOW_MIN_SIMILARITY, similarity=hits[0].similarity)
         if near:
             found = await self._among(query, near, embedding.model_id, journal, budget)
-        refused = (told_candidate(query, hit, None, Verdict(BELOW_MIN_SIMILARITY)) for hit in far)
-        return dataclasses.replace(found, candidates=(*found.candidates, *refused))
+        return dataclasses.replace(
+            found,
+            candidates=(*found.candidates, *_refused(query, far, BELOW_MIN_SIMILARITY)),
+        )
 
     async def _among(
         self,
@@ -124,7 +135,9 @@ class DonorSearch:
         with journal.fall_back(RERANK, self._gate.service):
             scores = await self._scores(query, hits, budget)
         if scores is None:
-            return miss(GATE_UNAVAILABLE, similarity=hits[0].similarity)
+            unknown = miss(GATE_UNAVAILABLE, similarity=hits[0].similarity)
+            refused = _refused(query, hits, GATE_UNAVAILABLE)
+            return dataclasses.replace(unknown, candidates=refused)
         policy = self._policies.in_force(
             ServiceIds(
                 embedder_id=embedder_id,
@@ -140,9 +153,20 @@ class DonorSearch:
     def _is_near(self, query: Query, hit: SearchHit) -> bool:
         return is_near(self._policies.base, hit.similarity, query.use.limits)
 
-    def result_version(self, query: Query) -> str:
-        """Version whose resumed results answer a request: of the policy last in force for it."""
-        return self._judge.opened(self._policies.latest(query.model_hash)).version
+    async def result_version(self, query: Query, budget: Budget) -> str:
+        """Version whose resumed results answer a request: of the policy that would decide now.
+
+        Raises:
+            SkipstoneError: The embedding service was not reached since the start.
+        """
+        services = self._services.ids(query.model_hash)
+        if services is None:
+            await budget.call(
+                self._services_guard, self._services.refresh, self._limits.embedding_s
+            )
+            services = self._services.ids(query.model_hash)
+            assert services is not None, "the service has just told it"
+        return self._judge.opened(self._policies.in_force(services)).version
 
     async def _search(self, query: Query, embedding: Embedding) -> list[SearchHit]:
         found = await self._index.search_entries(
@@ -194,8 +218,14 @@ class DonorSearch:
                 break
             if ref is None:
                 verdicts[place] = Verdict(STALE_DONOR)
+                continue
+            # While the store was asked, another seed of the prompt may have been answered.
+            verdict = self._judge.verdicts(query, policy, ranked)[place]
+            if verdict != verdicts[place]:
+                late = Verdict(SEED_DIVERSITY, tier=verdict.tier)
+                verdicts[place] = late if verdict.taken else verdict
             elif taken is None:
-                taken = approximate_hit(query, hit, score, verdicts[place], ref, drawn.choices)
+                taken = approximate_hit(query, hit, score, verdict, ref, drawn.choices)
                 if not query.explains:
                     self._judge.note_taken(query)
         tried = tuple(
@@ -236,6 +266,11 @@ class DonorSearch:
         same_key = found.metadata.compatibility_key == query.compatibility_key
         shallow = found.metadata.depth <= self._policies.base.max_donor_depth
         return found.ref if same_key and shallow else None
+
+
+def _refused(query: Query, hits: Sequence[SearchHit], reason: str) -> tuple[Candidate, ...]:
+    """Candidates that no policy was asked about."""
+    return tuple(told_candidate(query, hit, None, Verdict(reason)) for hit in hits)
 
 
 # Scores of a gate that does not say whose they are: no calibration is of this reranker.

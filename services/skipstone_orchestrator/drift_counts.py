@@ -72,7 +72,7 @@ class DriftCounts:
 
 
 class _TierCollector(Collector):
-    """Which tiers are closed."""
+    """Which tiers are closed, and how far they drift."""
 
     def __init__(self, states: Callable[[], Sequence[DriftTier]]) -> None:
         self._states = states
@@ -82,10 +82,18 @@ class _TierCollector(Collector):
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """One sample per audited tier."""
+        """Two samples per audited tier, the bound only where there are enough audits."""
         gauge = GaugeMetricFamily(
             "skipstone_tier_closed", "1 for a tier that drift has closed.", labels=["tier"]
         )
+        bounds = GaugeMetricFamily(
+            "skipstone_drift_bound",
+            "Upper bound of a tier's mean drift (95 %); above max_drift it is closed.",
+            labels=["tier"],
+        )
         for state in self._states():
             gauge.add_metric([state.tier], float(state.closed))
+            if state.bound is not None:
+                bounds.add_metric([state.tier], state.bound)
         yield gauge
+        yield bounds

@@ -80,7 +80,7 @@ class DriftGuard:
         """Starts with all tiers open and no audit."""
         self._limits = limits
         self._audits: dict[ReuseTier, deque[float]] = {}
-        self._closed: set[ReuseTier] = set()
+        self._closed: dict[ReuseTier, tuple[float, ...]] = {}
         self._quarantined: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._opened: dict[ReusePolicy, ReusePolicy] = {}
 
@@ -134,23 +134,29 @@ class DriftGuard:
             max_drift=self._limits.max_drift,
         )
         if is_bad:
-            self._closed.add(tier)
+            self._closed[tier] = tuple(audits)
             audits.clear()
         else:
-            self._closed.discard(tier)
+            del self._closed[tier]
         self._opened.clear()
 
     def states(self) -> tuple[DriftTier, ...]:
-        """Every tier that was audited, by name."""
-        return tuple(
-            DriftTier(
-                tier=tier.name,
-                audits=len(audits),
-                closed=tier in self._closed,
-                mean=statistics.fmean(audits) if audits else None,
-                bound=upper_bound(audits) if len(audits) >= self._limits.min_audits else None,
-            )
-            for tier, audits in self._snapshot()
+        """Every tier that was audited, by name.
+
+        Mean and bound of a closed tier are those that closed it until there are enough audits that
+        may open it again.
+        """
+        return tuple(self._state(tier, audits) for tier, audits in self._snapshot())
+
+    def _state(self, tier: ReuseTier, audits: tuple[float, ...]) -> DriftTier:
+        enough = len(audits) >= self._limits.min_audits
+        told = audits if enough else self._closed.get(tier, audits)
+        return DriftTier(
+            tier=tier.name,
+            audits=len(audits),
+            closed=tier in self._closed,
+            mean=statistics.fmean(told) if told else None,
+            bound=upper_bound(told) if enough or tier in self._closed else None,
         )
 
     def _snapshot(self) -> list[tuple[ReuseTier, tuple[float, ...]]]:

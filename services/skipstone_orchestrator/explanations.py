@@ -143,8 +143,9 @@ def _tiers_closed(policy: ReusePolicy, query: Query, candidate: Candidate) -> st
 
 def _fewer_steps_win(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
     return (
-        "plain runs of as many steps as a resumed run would execute are measured to do better: "
-        "ask for fewer steps instead"
+        "plain runs of as many steps as a resumed run would execute are measured to do better, or, "
+        "where that many were not measured, are taken to be as near as can be: ask for fewer steps "
+        "instead"
     )
 
 
@@ -161,6 +162,10 @@ def _no_calibration(policy: ReusePolicy, query: Query, candidate: Candidate) -> 
 
 def _stale_donor(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
     return "latent_kv does not have its latents as the index describes them"
+
+
+def _gate_unavailable(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
+    return "the gate failed or there is none, so that nobody knows whether it means the same"
 
 
 def _tier_closed(policy: ReusePolicy, query: Query, candidate: Candidate) -> str:
@@ -189,6 +194,7 @@ _CANDIDATES: Mapping[str, _Explain] = MappingProxyType(
         calibration.CALIBRATION_MISMATCH: _no_calibration,
         calibration.NO_CALIBRATION: _no_calibration,
         made.STALE_DONOR: _stale_donor,
+        made.GATE_UNAVAILABLE: _gate_unavailable,
         TIER_CLOSED: _tier_closed,
         QUARANTINED: _quarantined,
     }
@@ -204,6 +210,7 @@ _PASSED: Mapping[str, str] = MappingProxyType(
         judged.SEED_DIVERSITY: _SEED_DIVERSITY,
         judged.FEWER_STEPS_WIN: "there, plain runs of as many steps are measured to do better",
         judged.NO_SNAPSHOT: "it has no snapshot there",
+        TIER_CLOSED: "it is closed: audits found too much drift",
     }
 )
 """Why a deeper tier that a score has earned was passed over."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from skipstone_orchestrator.prompt_keys import PromptKeys
-from skipstone_shared.embeddings import EmbeddingInput, RerankScores
+from skipstone_shared.embeddings import EmbeddingCapabilities, EmbeddingInput, RerankScores
 from skipstone_shared.index_entries import SearchHit
 
 
@@ -22,6 +22,10 @@ class Gate(Protocol):
     """
 
     service: str
+
+    def scorer_id(self, told: EmbeddingCapabilities) -> str:
+        """Id of whose scores it gives, with the embedding service as it is told; empty: of none."""
+        ...
 
     async def score(
         self, namespace: str, prompt: str, hits: Sequence[SearchHit]
@@ -38,6 +42,10 @@ class SimilarityGate:
     """Leaves the decision to the similarity of the search, as the published table does."""
 
     service = "embedding"
+
+    def scorer_id(self, told: EmbeddingCapabilities) -> str:
+        """Empty, always."""
+        return ""
 
     async def score(
         self, namespace: str, prompt: str, hits: Sequence[SearchHit]
@@ -62,8 +70,8 @@ class Reranker(Protocol):
 class RerankGate:
     """Asks the reranker of the embedding service.
 
-    A candidate whose prompt is not kept cannot be compared: it fits only the same prompt, which its
-    hash tells.
+    A candidate whose prompt is not kept cannot be compared: it fits only the same prompt, which a
+    hash of its words tells.
     """
 
     service = "embedding"
@@ -78,6 +86,10 @@ class RerankGate:
         self._reranker = reranker
         self._prompts = prompts or PromptKeys()
         self._reranker_id = ""
+
+    def scorer_id(self, told: EmbeddingCapabilities) -> str:
+        """The reranker's."""
+        return told.reranker_id
 
     async def score(self, namespace: str, prompt: str, hits: Sequence[SearchHit]) -> RerankScores:
         """The reranker's scores; see `Gate`."""
@@ -98,8 +110,7 @@ class RerankGate:
     def _is_same(self, hit: SearchHit, prompt: str) -> bool:
         """Whether a candidate's prompt is the same word by word, which needs no question.
 
-        A sign that says STOP is not one that says stop, so case is the reranker's business. Of a
-        prompt that is not kept only the hash can tell, which passes over case.
+        A sign that says STOP is not one that says stop, so case is the reranker's business.
         """
         kept = hit.entry.prompt
-        return kept.split() == prompt.split() if kept else self._prompts.is_of(hit.entry, prompt)
+        return kept.split() == prompt.split() if kept else self._prompts.says(hit.entry, prompt)

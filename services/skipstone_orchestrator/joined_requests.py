@@ -31,7 +31,7 @@ def sharing_key(query: Query, plan: GenerationPlan) -> Hashable | None:
 
 
 def taken_over(run: Provenance, request_id: str, times: Mapping[str, float]) -> Provenance:
-    """Provenance of the request a run counts for: the first one of those that waited to its end."""
+    """Provenance of the request a run counts for: the first one that was told all of it."""
     if run.request_id == request_id:
         return run
     return dataclasses.replace(
@@ -40,9 +40,9 @@ def taken_over(run: Provenance, request_id: str, times: Mapping[str, float]) -> 
 
 
 def joined(
-    run: Provenance, query: Query, request_id: str, times: Mapping[str, float]
+    run: Provenance, owner_id: str, query: Query, request_id: str, times: Mapping[str, float]
 ) -> Provenance:
-    """Provenance of a request that got the result of another's run."""
+    """Provenance of a request that got the result of another's run, which counts for the owner."""
     entry_id = run.donor_entry_id if run.tier is HitTier.EXACT else run.saved_entry_id
     return Provenance(
         request_id=request_id,
@@ -59,5 +59,5 @@ def joined(
         start_sigma=query.schedule.sigmas[-1],
         stage_times_s=times,
         compatibility_key=run.compatibility_key,
-        joined_request_id=run.request_id,
+        joined_request_id=owner_id,
     )

@@ -94,7 +94,12 @@ class Lookup:
         full = await self._stored(query, exact_entry_id(*request), 0, journal, budget)
         if full.reason != NO_CANDIDATE or query.use.full_runs_only:
             return full
-        entry_id = resumed_entry_id(*request, self._donors.result_version(query))
+        version = ""
+        with journal.fall_back(LOOKUP, self._embedder_guard.service):
+            version = await self._donors.result_version(query, budget)
+        if not version:
+            return full
+        entry_id = resumed_entry_id(*request, version)
         resumed = await self._stored(query, entry_id, None, journal, budget)
         return dataclasses.replace(resumed, replaces=full.replaces or resumed.replaces)
 

@@ -182,7 +182,7 @@ class GenerationPipeline:
                 yield GenerateAccepted(request_id, plan.params)
             query = planned_query(call, namespace, use, plan, self._settings.prompts)
             run = functools.partial(self._run, query, plan, journal, request_id)
-            place = self._runs.board(sharing_key(query, plan), run)
+            place = self._runs.board(sharing_key(query, plan), request_id, run)
             has_started = False
             try:
                 async with aclosing(place.events()) as events:
@@ -198,7 +198,7 @@ class GenerationPipeline:
             if place.is_owner:
                 provenance = taken_over(place.result, request_id, times)
             else:
-                provenance = joined(place.result, query, request_id, times)
+                provenance = joined(place.result, place.owner_name, query, request_id, times)
             self._counts.count_request(provenance, namespace)
             describe_request(provenance)
             yield GenerateFinished(provenance)

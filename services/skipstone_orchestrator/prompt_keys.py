@@ -11,9 +11,15 @@ import hashlib
 import hmac
 from pathlib import Path
 
-from skipstone_orchestrator.compatibility import PROMPT_HASH_LABEL, prompt_hash, without_form
+from skipstone_orchestrator.compatibility import (
+    PROMPT_HASH_LABEL,
+    PROMPT_WORDS_LABEL,
+    prompt_hash,
+    without_form,
+)
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import IndexEntry
+from skipstone_shared.latents import canonical_hash
 
 MIN_KEY_BYTES = 32
 SETTING = "prompt_key_file"
@@ -50,6 +56,29 @@ class PromptKeys:
         """Whether an entry was generated from this prompt, but for case and white space."""
         told = entry.labels.get(PROMPT_HASH_LABEL)
         return entry.prompt == prompt if told is None else told == self.hash(prompt)
+
+    def words(self, prompt: str) -> str:
+        """Hash of a prompt without runs of white space only: 32 hexadecimal digits."""
+        text = " ".join(prompt.split())
+        return (
+            canonical_hash(text)[:_HASH_DIGITS]
+            if self._key is None
+            else self._digest("words", text)
+        )
+
+    def says(self, entry: IndexEntry, prompt: str) -> bool:
+        """Whether an entry whose prompt is not kept was made from these words, case and all."""
+        return entry.labels.get(PROMPT_WORDS_LABEL) == self.words(prompt)
+
+    def labels(self, prompt: str, *, kept: bool) -> dict[str, str]:
+        """What an entry says of its prompt.
+
+        Args:
+            prompt: The prompt.
+            kept: Whether the entry holds it too, which tells its words.
+        """
+        labels = {PROMPT_HASH_LABEL: self.hash(prompt)}
+        return labels if kept else {**labels, PROMPT_WORDS_LABEL: self.words(prompt)}
 
     def _digest(self, purpose: str, text: str) -> str:
         assert self._key is not None

@@ -183,8 +183,14 @@ class Donor:
 
     @property
     def must_differ(self) -> bool:
-        """Whether the caller has seen this prompt's picture of another seed, and wants another."""
-        return not self.same_seed and (self.same_prompt or self.prompt_seen)
+        """Whether the caller has seen this prompt's picture of another seed, and wants another.
+
+        Only the same prompt with the same seed asks for a picture again. A donor of another prompt
+        has given the earlier picture too, whatever its seed.
+        """
+        if self.same_prompt:
+            return not self.same_seed
+        return self.prompt_seen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

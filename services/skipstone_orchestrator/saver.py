@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from skipstone_orchestrator.backends import Embedder, EntryIndex, LatentEntries
 from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.compatibility import (
-    PROMPT_HASH_LABEL,
     donor_partition,
 )
 from skipstone_orchestrator.deadlines import Guards
@@ -138,7 +137,7 @@ class EntryWriter:
             snapshots=job.snapshots,
             depth=job.depth,
             embedding_model_id=embedding.model_id,
-            labels={PROMPT_HASH_LABEL: self._settings.prompts.hash(job.prompt)},
+            labels=self._settings.prompts.labels(job.prompt, kept=self._settings.store_prompts),
         )
 
     @traced("discard")

@@ -28,15 +28,18 @@ class SingleFlight(Generic[E, R]):
         """Starts without any."""
         self._flights: dict[Hashable, Flight[E, R]] = {}
 
-    def board(self, key: Hashable | None, work: Callable[[Emit[E]], Awaitable[R]]) -> Place[E, R]:
+    def board(
+        self, key: Hashable | None, name: str, work: Callable[[Emit[E]], Awaitable[R]]
+    ) -> Place[E, R]:
         """A place at the work under way under a key, or at new work.
 
         Args:
             key: Equal for equal work; None: never shared.
+            name: Of the place, for others at the same work.
             work: Does it: tells events and returns the result. Runs in a task of its own, which
                 is cancelled when nobody waits any more.
         """
-        return Place(self, key, work)
+        return Place(self, key, name, work)
 
     def find_or_start(
         self, key: Hashable | None, work: Callable[[Emit[E]], Awaitable[R]]
@@ -61,9 +64,11 @@ class Place(Generic[E, R]):
         self,
         flights: SingleFlight[E, R],
         key: Hashable | None,
+        name: str,
         work: Callable[[Emit[E]], Awaitable[R]],
     ) -> None:
         """Takes the place; made by `SingleFlight.board`."""
+        self.name = name
         self._flights = flights
         self._key = key
         self._work = work
@@ -102,6 +107,13 @@ class Place(Generic[E, R]):
         return self._flight is not None and self._flight.owner is self
 
     @property
+    def owner_name(self) -> str:
+        """Name of the place that the work counts for; after `events` has ended."""
+        owner = self._flight.owner if self._flight is not None else None
+        assert owner is not None, "nothing was awaited"
+        return owner.name
+
+    @property
     def result(self) -> R:
         """What the work returned; after `events` has ended."""
         assert self._flight is not None, "nothing was awaited"
@@ -127,15 +139,15 @@ class Flight(Generic[E, R]):
         self._results: list[R] = []
         self._error: BaseException | None = None
         self._ended = False
-        self._waiting: list[object] = []
-        self._first_at_end: object | None = None
-        self.owner: object | None = None
+        self._waiting: list[Place[E, R]] = []
+        self._first_at_end: Place[E, R] | None = None
+        self.owner: Place[E, R] | None = None
         self._news = asyncio.Event()
         self._wanted = asyncio.Event()
         self._task = asyncio.create_task(self._run(work))
 
     @property
-    def longest_waiting(self) -> object | None:
+    def longest_waiting(self) -> Place[E, R] | None:
         """The first of those who wait, or who waited when the work ended."""
         return self._first_at_end if self._ended else next(iter(self._waiting), None)
 
@@ -144,16 +156,16 @@ class Flight(Generic[E, R]):
         """What the work returned."""
         return self._results[0]
 
-    def enter(self, place: object) -> None:
+    def enter(self, place: Place[E, R]) -> None:
         """Begins to wait."""
         self._waiting.append(place)
 
-    def finish(self, place: object) -> None:
+    def finish(self, place: Place[E, R]) -> None:
         """Notes that a place was told everything; the first one is the owner."""
         if self.owner is None:
             self.owner = place
 
-    async def leave(self, place: object) -> None:
+    async def leave(self, place: Place[E, R]) -> None:
         """Ends waiting; the last one to leave cancels the work and waits for its end."""
         self._waiting.remove(place)
         if self._waiting or self._ended:

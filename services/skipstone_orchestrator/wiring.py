@@ -16,6 +16,7 @@ from skipstone_orchestrator.breaker import CircuitBreaker, Clock, Monitor
 from skipstone_orchestrator.candidates import CandidateJudge
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.deadlines import Guards
+from skipstone_orchestrator.deciding_services import DecidingServices
 from skipstone_orchestrator.deletions import Deletions
 from skipstone_orchestrator.donor_search import DonorSearch
 from skipstone_orchestrator.drift_guard import DriftGuard
@@ -36,6 +37,7 @@ from skipstone_orchestrator.saver import EntryWriter, Saver, SaveSettings
 from skipstone_orchestrator.served_counts import BreakerCollector, ServedCounts
 from skipstone_orchestrator.upkeep import Upkeep
 from skipstone_orchestrator.waiting_gauges import waiting_gauges
+from skipstone_shared.embeddings import EmbeddingCapabilities
 
 
 class Probed(Protocol):
@@ -46,8 +48,12 @@ class Probed(Protocol):
         ...
 
 
-class ProbedEmbedder(Embedder, Probed, Protocol):
+class ProbedEmbedder(Embedder, Protocol):
     """An embedder that can be probed."""
+
+    async def get_capabilities(self) -> EmbeddingCapabilities:
+        """Who embeds and who compares."""
+        ...
 
 
 class ProbedIndex(EntryIndex, Probed, Protocol):
@@ -107,6 +113,7 @@ class Orchestrator:
         self._policy = self._policies.base
         self._counts = ServedCounts()
         self._activity = Activity()
+        self._services = DecidingServices(backends.embedder.get_capabilities, gate.scorer_id)
         self._guards = self._make_guards()
         self._denoise_guard = self._make_denoise_guard()
         self._writer = self._make_writer()
@@ -180,17 +187,19 @@ class Orchestrator:
     def _make_guards(self) -> Guards:
         settings, backends = self._settings, self._backends
         return Guards(
-            self._guard("embedding", settings.embedding_target, backends.embedder),
-            self._guard("vector_index", settings.vector_index_target, backends.index),
-            self._guard("latent_kv", settings.latent_kv_target, backends.store),
+            self._guard("embedding", settings.embedding_target, self._services.refresh),
+            self._guard(
+                "vector_index", settings.vector_index_target, backends.index.get_capabilities
+            ),
+            self._guard("latent_kv", settings.latent_kv_target, backends.store.get_capabilities),
         )
 
-    def _guard(self, service: str, target: str, backend: Probed) -> Guard:
+    def _guard(self, service: str, target: str, ping: Callable[[], Awaitable[object]]) -> Guard:
         return Guard(
             service,
             target,
             self._breaker(CircuitBreaker, service),
-            ping=backend.get_capabilities,
+            ping=ping,
             knock=self._knock(target),
             watching=_watching(self._settings, self._settings.probe_timeout_s),
         )
@@ -242,6 +251,8 @@ class Orchestrator:
         donors = DonorSearch(
             index=backends.index,
             index_guard=guards.index,
+            services=self._services,
+            services_guard=guards.embedding,
             reader=reader,
             gate=gate,
             policies=self._policies,

@@ -105,20 +105,21 @@ def random_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[Pair]:
 
     Who edits a prompt does it in a row, so the two come from far apart: at least a quarter of all
     pairs lies between them in the order of the file. Nor are they the same prompt. No score has a
-    say, since it is the scores of chance that are wanted.
+    say, since it is the scores of chance that are wanted. None comes twice, so few pairs give
+    fewer than `count`.
     """
     rng = random.Random(seed)
     ordered = sorted(pairs, key=lambda pair: -1 if pair.place is None else pair.place)
     apart = max(1, int(_APART * len(ordered)))
-    found: list[Pair] = []
+    found: dict[tuple[str, str], Pair] = {}
     for _ in range(_TRIES * count if len(ordered) > 1 else 0):
         one, other = rng.sample(range(len(ordered)), 2)
         donor, prompt = ordered[one].donor, ordered[other].prompt
         if abs(one - other) >= apart and _plain(donor) != _plain(prompt):
-            found.append(Pair(donor, prompt))
+            found[donor, prompt] = Pair(donor, prompt)
         if len(found) == count:
             break
-    return found
+    return list(found.values())
 
 
 def _plain(prompt: str) -> str:

@@ -123,7 +123,7 @@ def served_to(tier: CalibratedTier, plain_runs: Sequence[PlainRun]) -> str:
         return f"nobody: {rival.steps if rival else 'as many'} plain steps do better"
     if tier.same_seed:
         return "requests with the donor's seed"
-    if tier.diversity is None or tier.diversity.value < SEED_DIVERSITY:
+    if tier.diversity is None or tier.diversity.low < SEED_DIVERSITY:
         return "prompts not answered with another seed yet"
     return "every prompt"
 

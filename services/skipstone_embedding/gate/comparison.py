@@ -54,10 +54,11 @@ def compare(
     findings: list[Finding] = []
     if not shared:
         findings.append(Finding(Kind.NOTHING_SHARED, ""))
-    for finding in _findings(left, right, pairing, lexicon):
-        if until_forbidden and findings and findings[-1].kind.forbids:
-            break
-        findings.append(finding)
+    if shared or not until_forbidden:
+        for finding in _findings(left, right, pairing, lexicon):
+            findings.append(finding)
+            if until_forbidden and finding.kind.forbids:
+                break
     added = sum(_counts(content.role) for content in weighty(pairing.right))
     return Comparison(tuple(findings), shared, added)
 

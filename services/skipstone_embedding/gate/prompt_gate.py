@@ -23,9 +23,11 @@ SCORER_FILE = "scorer.json"
 
 MAX_CANDIDATES = 128
 
-_KEPT_LENGTH = 1_000_000
-"""Characters of the prompts that are kept as read, about 76 bytes for each; candidates of one
-request are those of the next one of its thread."""
+_KEPT_SIZE = 1_000_000
+"""Characters of the prompts that are kept as read, with `_SIZE_OF_ANY` for each; some 50 MB, 250
+where all words are letters. Candidates of one request are those of the next one of its thread."""
+
+_SIZE_OF_ANY = 100
 
 _MAX_LENGTH = 4000
 """Characters of a prompt that are read. Two that differ only behind that are never the same."""
@@ -42,7 +44,7 @@ class PromptGate:
         """Reads lexicon and scorer from a folder."""
         self._lexicon = Lexicon(folder / LEXICON_FILE)
         self._scorer = Scorer.load(folder / SCORER_FILE)
-        kept: LRUCache[object, Reading] = LRUCache(_KEPT_LENGTH, getsizeof=_length)
+        kept: LRUCache[object, Reading] = LRUCache(_KEPT_SIZE, getsizeof=_size)
         self._read = cached(kept, lock=threading.Lock())(self._read_prompt)
         self.reranker_id = f"{GATE_NAME}/{_digest(folder)}"
         self.max_candidates = MAX_CANDIDATES
@@ -71,8 +73,8 @@ class PromptGate:
         return read_prompt(prompt, self._lexicon)
 
 
-def _length(reading: Reading) -> int:
-    return sum(len(word.text) + 1 for word in reading.scene.words)
+def _size(reading: Reading) -> int:
+    return _SIZE_OF_ANY + reading.length
 
 
 def _digest(folder: Path) -> str:

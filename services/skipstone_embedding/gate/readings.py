@@ -58,6 +58,7 @@ class Reading:
         unknown: How many words neither the lexicon nor a list has.
         medium: What it opens with where that tells what it is made in: "an oil painting of".
         genders: Whose pronouns there are, in order, without repetitions.
+        length: Characters of the prompt.
     """
 
     scene: Scene
@@ -69,6 +70,7 @@ class Reading:
     unknown: int
     medium: str
     genders: tuple[str, ...]
+    length: int
 
     @property
     def is_foreign(self) -> bool:
@@ -94,6 +96,7 @@ def read_prompt(prompt: str, lexicon: Lexicon) -> Reading:
         sum(not word.known for word in scene.words),
         _medium(found),
         _genders(scene.words),
+        len(prompt),
     )
 
 

@@ -230,6 +230,8 @@ OPEN_PLACES: Final = _groups(
 
 PHRASES: Final[dict[str, str]] = {
     "close up": "close-up",
+    "hot dog": "hotdog",
+    "hot dogs": "hotdogs",
     "wide shot": "wide-shot",
     "wide angle": "wide-angle",
     "long shot": "long-shot",
@@ -370,8 +372,14 @@ HAVING: Final = _groups(
 )
 """Verbs that work as the preposition "with". What is worn is not held."""
 
-RESULTS: Final = {"asleep": "sleep", "seated": "sit", "perched": "sit", "awake": "wake"}
-"""Adjectives and participles that say what somebody does."""
+RESULTS: Final = {
+    "asleep": "sleep",
+    "seated": "sit",
+    "perched": "sit",
+    "awake": "wake",
+    "hanged": "execute",
+}
+"""Adjectives and participles that say what somebody does or was done to."""
 
 STATES: Final = _words(
     "empty bare blank open closed shut dead alive broken intact burning melted rotten fresh naked "
@@ -381,7 +389,9 @@ STATES: Final = _words(
     "headed horned tailed fingered bearded bald blind pregnant female male human bloody ruined "
     "crashed destroyed damaged collapsed flooded submerged floating flying underwater underground "
     "snowy rainy foggy misty stormy sunny cloudy windy icy artificial fake plastic toy miniature "
-    "striped spotted mutant demonic angelic cyborg giant alone indoor outdoor"
+    "striped spotted mutant demonic angelic cyborg giant alone indoor outdoor decapitated "
+    "beheaded cooked roasted fried grilled baked raw skinned stuffed peeled sliced chopped crushed "
+    "crucified mummified petrified fossilized carved painted printed drawn sculpted origami"
 )
 """Qualities that make another picture of a thing, so that they never come or go. So do those in
 "-less" but for `PRAISE`."""

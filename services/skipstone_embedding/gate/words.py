@@ -40,6 +40,17 @@ _FOLD = str.maketrans(
 _QUOTED = re.compile(r"\"([^\"]+)\"|(?<![\w'])'([^']+)'(?!\w)")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _MINUS = "\u2212"
+_DOING = re.compile(r"\b([^\W\d_]+)-([^\W\d_]+ing)\b")
+"""A horse-riding man is no horse riding a man: without articles only the hyphen tells."""
+
+_MANNERS = frozenset(
+    {
+        "good", "well", "long", "fast", "slow", "hard", "free", "never", "ever", "easy", "far",
+        "high", "low", "deep", "odd", "strange", "sweet", "self", "quick", "close", "out", "up",
+    }
+)  # fmt: skip
+"""What says how something is done, and not to whom."""
+
 _REWRITES = (
     (re.compile(r"(?<=[^\W\d_])\s*\+\s*(?=[^\W\d_])|(?<=\s)\+(?=\s)|&"), " and "),
     (re.compile(r"(?<=[^\W\d_])-(?=\w)|(?<=\w)-(?=[^\W\d_])|_"), " "),
@@ -84,11 +95,18 @@ def _plain_words(text: str) -> list[str]:
     text = text.lower()
     for short, full in _CONTRACTIONS:
         text = text.replace(short, full)
+    text = _DOING.sub(_one_word, text)
     for pattern, instead in _REWRITES:
         text = pattern.sub(instead, text)
     if not text.isascii():
         text = _BEYOND_ASCII.sub(_apart, text)
     return [_ALIASES.get(word, word) for word in _TOKEN.findall(text)]
+
+
+def _one_word(found: re.Match[str]) -> str:
+    """The two words as one that no other wording gives, or apart where none can be an object."""
+    first, second = found.groups()
+    return f"{first} {second}" if first in _MANNERS else f"{first}{second}"
 
 
 def _apart(found: re.Match[str]) -> str:

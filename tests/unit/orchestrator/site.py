@@ -54,11 +54,11 @@ QUIET: dict[str, Any] = {
 class Site:
     """An orchestrator and the four services behind it."""
 
-    def __init__(self, gate: Gate | None = None, **settings: Any) -> None:
-        self.embedder = BagOfWords()
-        self.index = MemoryIndex()
-        self.store = MemoryStore()
-        self.executor = Executor(self.store)
+    def __init__(self, gate: Gate | None = None, like: Site | None = None, **settings: Any) -> None:
+        self.embedder = like.embedder if like else BagOfWords()
+        self.index = like.index if like else MemoryIndex()
+        self.store = like.store if like else MemoryStore()
+        self.executor = like.executor if like else Executor(self.store)
         self.down: set[str] = set()
         self.knocks: list[str] = []
         self.draws: list[int] = []
@@ -133,6 +133,17 @@ async def running_site(gate: Gate | None = None, **settings: Any) -> AsyncIterat
         yield site
     finally:
         await site.orchestrator.stop()
+
+
+@asynccontextmanager
+async def restarted(site: Site) -> AsyncIterator[Site]:
+    """An orchestrator over the same services that has decided nothing yet."""
+    again = Site(like=site)
+    again.orchestrator.start()
+    try:
+        yield again
+    finally:
+        await again.orchestrator.stop()
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -145,6 +145,51 @@ async def close_the_tier(site: Site) -> None:
         await hit(site, 10 + seed, READS)
         await audited(site)
     assert [tier.closed for tier in (await report(site)).tiers] == [True]
+
+
+@in_loop
+async def test_an_audit_counts_once_though_a_request_comes_while_its_donor_is_set_aside() -> None:
+    async with running_site(**ALL) as site:
+        await site.generate(NEAR, seed=1)
+        site.executor.drift = 0.9
+        removing, go_on = asyncio.Event(), asyncio.Event()
+        remove = site.index.delete_entries
+
+        async def slowly(namespace: str, entry_ids: Sequence[str]) -> int:
+            removing.set()
+            await go_on.wait()
+            return await remove(namespace, entry_ids)
+
+        site.index.delete_entries = slowly  # type: ignore[method-assign]
+        await hit(site, 2, READS)
+        await removing.wait()
+        await site.generate("something else entirely", seed=9, cache=READS)
+        go_on.set()
+        told = await audited(site)
+    assert (told.audits, [tier.audits for tier in told.tiers]) == ({"measured": 1}, [1])
+    assert not told.tiers[0].closed
+
+
+@in_loop
+async def test_the_drift_that_closed_a_tier_is_told_as_long_as_it_is_closed() -> None:
+    async with running_site(similarity_table=("0.9:20",), **ALL) as site:
+        await close_the_tier(site)
+        (tier,) = (await report(site)).tiers
+        assert (tier.audits, tier.mean, tier.bound) == (0, 0.9, 0.9)
+
+
+@in_loop
+async def test_what_a_closed_tier_would_have_done_sets_no_donor_aside() -> None:
+    """Nobody was given it, and a shallower tier may use the same donor well."""
+    async with running_site(similarity_table=("0.9:20", "0.6:5"), **ALL) as site:
+        await close_the_tier(site)
+        aside = (await report(site)).quarantined_donors
+        await site.generate(NEAR, seed=3, cache=CacheOptions(mode=CacheMode.WRITE_ONLY))
+        told = await hit(site, 20, READS)
+        assert told.provenance.skip_steps > 0
+        site.executor.drift = 0.1
+        after = await audited(site)
+    assert after.quarantined_donors == aside
 
 
 @in_loop

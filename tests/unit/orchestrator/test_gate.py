@@ -14,8 +14,8 @@ from skipstone_embedding.minilm_encoder import load_minilm
 from skipstone_embedding.model_files import find_bundled_gate
 from skipstone_embedding.reranker import Reranker
 from skipstone_embedding.server import mount
-from skipstone_orchestrator.compatibility import PROMPT_HASH_LABEL, prompt_hash
 from skipstone_orchestrator.gate import RerankGate
+from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_shared.embeddings import EmbeddingInput, RerankScores
 from skipstone_shared.errors import Unavailable
 from skipstone_shared.grpc_server import in_process_server
@@ -41,7 +41,7 @@ class Lengths:
 
 
 def hit(prompt: str, kept: bool = True) -> SearchHit:
-    labels = {PROMPT_HASH_LABEL: prompt_hash(prompt)}
+    labels = PromptKeys().labels(prompt, kept=kept)
     return SearchHit(IndexEntry("e", prompt if kept else "", labels=labels), 0.9)
 
 
@@ -76,6 +76,16 @@ async def test_a_prompt_that_is_not_kept_fits_only_itself() -> None:
         scores = await gate.score("", PROMPT, hits)
         assert (scores, scores.reranker_id) == ([0.0, 1.0], "lengths")
     assert reranker.asked == [[PROMPT]], "once, to learn whose scores these would be"
+
+
+@in_loop
+async def test_a_prompt_that_is_not_kept_is_not_the_one_in_another_case() -> None:
+    for keys in (PromptKeys(), PromptKeys(b"k" * 32)):
+        labels = keys.labels('a "STOP" sign', kept=False)
+        entry = SearchHit(IndexEntry("e", "", labels=labels), 0.99)
+        gate = RerankGate(Lengths(), keys)
+        assert await gate.score("", 'a "stop" sign', [entry]) == [0.0]
+        assert await gate.score("", 'a  "STOP" sign', [entry]) == [1.0]
 
 
 class Broken:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.orchestrator.site import Site, in_loop, running_site
+from tests.unit.orchestrator.site import Site, in_loop, restarted, running_site
 
+from skipstone_orchestrator.calibration import load_calibration
 from skipstone_shared.denoise_runs import ResumeKind
-from skipstone_shared.embeddings import RerankScores
-from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.embeddings import EmbeddingCapabilities, RerankScores
+from skipstone_shared.errors import InvalidArgument, Unavailable
 from skipstone_shared.generation import Artifact, StepProgress
 from skipstone_shared.index_entries import SearchHit
 from skipstone_shared.orchestration import (
@@ -158,6 +161,9 @@ class NamedGate:
     def __init__(self) -> None:
         self.reranker_id = "first"
 
+    def scorer_id(self, told: EmbeddingCapabilities) -> str:
+        return self.reranker_id
+
     async def score(
         self, namespace: str, prompt: str, hits: Sequence[SearchHit]
     ) -> Sequence[float | None]:
@@ -173,11 +179,65 @@ async def test_what_another_reranker_allowed_does_not_answer_repeats() -> None:
         await site.generate(NEAR, seed=2)
         assert (await site.generate(NEAR, seed=2)).provenance.tier is HitTier.EXACT
         gate.reranker_id = "second"
-        await site.generate("a red circle on a grey background", seed=3)
         assert (await site.generate(NEAR, seed=2)).provenance.tier is not HitTier.EXACT
         full = (await site.generate(PROMPT, seed=1)).provenance
         assert full.tier is HitTier.EXACT, "what was run in full is right whoever scores"
         assert full.donor_entry_id == donor.provenance.saved_entry_id
+
+
+@in_loop
+async def test_a_resumed_result_answers_repeats_after_a_restart_too() -> None:
+    async with running_site() as site:
+        await site.generate(PROMPT, seed=1)
+        resumed = await site.generate(NEAR, seed=2)
+        assert resumed.provenance.tier is HitTier.APPROXIMATE
+        async with restarted(site) as again:
+            told = await again.generate(NEAR, seed=2)
+        assert told.provenance.tier is HitTier.EXACT
+        assert told.artifact.data == resumed.artifact.data
+
+
+@in_loop
+async def test_who_cannot_learn_who_decides_answers_with_no_resumed_result() -> None:
+    async with running_site() as site:
+        await site.generate(PROMPT, seed=1)
+        await site.generate(NEAR, seed=2)
+        site.embedder.trouble["get_capabilities"] = Unavailable("away")
+        async with restarted(site) as again:
+            told = (await again.generate(NEAR, seed=2)).provenance
+        assert told.tier is not HitTier.EXACT
+        assert [(f.stage, f.service) for f in told.fallbacks][:1] == [("lookup", "embedding")]
+
+
+@asynccontextmanager
+async def site_of_alike_seeds() -> AsyncIterator[Site]:
+    """A site whose tiers give the seeds of one prompt pictures that are too much alike."""
+    bundled = load_calibration("bundled")
+    assert bundled is not None
+    gate = NamedGate()
+    gate.reranker_id = bundled.services.reranker_id
+    async with running_site(gate, calibration_file="bundled", uncalibrated="shallow") as site:
+        site.embedder.model_id = bundled.services.embedder_id
+        yield site
+
+
+@in_loop
+async def test_seeds_that_come_at_once_do_not_share_a_donor() -> None:
+    async with site_of_alike_seeds() as site:
+        await site.generate(PROMPT, seed=1)
+        at_once = [site.generate(NEAR, seed=seed) for seed in range(11, 15)]
+        told = [result.provenance for result in await asyncio.gather(*at_once)]
+        reasons = sorted(provenance.reason for provenance in told)
+        assert reasons == ["DONOR_RESUMED"] + 3 * ["SEED_DIVERSITY"]
+
+
+@in_loop
+async def test_the_donors_own_seed_of_a_prompt_that_was_answered_is_another_picture_too() -> None:
+    async with site_of_alike_seeds() as site:
+        await site.generate(PROMPT, seed=1)
+        assert (await site.generate(NEAR, seed=2)).provenance.tier is HitTier.APPROXIMATE
+        told = (await site.generate(NEAR, seed=1)).provenance
+        assert (told.tier, told.reason) == (HitTier.MISS, "SEED_DIVERSITY")
 
 
 @in_loop
@@ -487,6 +547,9 @@ class SwapGate:
     def __init__(self, good_prompt: str) -> None:
         self.good_prompt = good_prompt
 
+    def scorer_id(self, told: EmbeddingCapabilities) -> str:
+        return "swaps"
+
     async def score(self, namespace: str, prompt: str, hits: list[object]) -> list[float]:
         return [0.99 if h.entry.prompt == self.good_prompt else 0.0 for h in hits]  # type: ignore[attr-defined]
 
@@ -507,6 +570,9 @@ class BrokenGate:
 
     def __init__(self, scores: list[float]) -> None:
         self.scores = scores
+
+    def scorer_id(self, told: EmbeddingCapabilities) -> str:
+        return "broken"
 
     async def score(self, namespace: str, prompt: str, hits: object) -> list[float]:
         return self.scores

@@ -125,6 +125,37 @@ async def test_a_run_counts_though_the_first_leaves_between_its_end_and_the_last
 
 
 @in_loop
+async def test_who_joined_is_told_the_request_that_the_run_counts_for() -> None:
+    async with running_site() as site:
+        first, *others = await hold_after_step(site, 5, 3)
+        await abandon(first)
+        release(site)
+        owner, joined = [provenance_of(await other) for other in others]
+        assert owner.joined_request_id == ""
+        assert joined.joined_request_id == owner.request_id
+
+
+@in_loop
+async def test_a_slow_first_joins_the_one_that_was_told_all_of_it_before() -> None:
+    async with running_site() as site:
+        site.executor.gate, site.executor.gate_from = asyncio.Event(), 3
+        told: Events = []
+        async with aclosing(site.stream(PROMPT, seed=1)) as slow:
+            pulled = asyncio.create_task(_until_artifact(slow))
+            await until(lambda: site.executor.requests)
+            quick = asyncio.create_task(site.events(PROMPT, seed=1))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            release(site)
+            await pulled
+            owner = provenance_of(await quick)
+            told = [event async for event in slow]
+        joined = provenance_of(told)
+        assert (joined.reason, joined.joined_request_id) == ("SINGLE_FLIGHT", owner.request_id)
+        assert joined.request_id != owner.request_id
+
+
+@in_loop
 async def test_when_all_have_left_the_run_stops_and_nothing_is_kept() -> None:
     async with running_site() as site:
         tasks = await hold_after_step(site, 5, 2)

@@ -279,7 +279,13 @@ def test_the_report_tells_whom_the_orchestrator_serves() -> None:
         row = Tier(tier.above, tier.level, tier.drift.value, tier.wrong.low)
         loses = loses_to_fewer_steps(row, rivals, tier.executed_steps, tier.same_seed)
         assert whom.startswith("nobody") == (loses or not tier.open), tier
-    assert set(told.values()) >= {"every prompt", "requests with the donor's seed"}
+    assert set(told.values()) >= {
+        "prompts not answered with another seed yet",
+        "requests with the donor's seed",
+    }
+    for tier, whom in told.items():
+        diverse = tier.diversity is not None and tier.diversity.low >= SEED_DIVERSITY
+        assert whom != "every prompt" or diverse, tier
     closed = bundled.tiers[0].model_copy(update={"open": False})
     assert served_to(closed, bundled.plain_runs) == "nobody"
     assert any("plain steps do better" in whom for whom in told.values())

@@ -621,6 +621,25 @@ def rewrites_that_say_something_else() -> Pairs:
         yield f"a {state} {a}", frame.format(f"a {state} {b} stands near a {a}")
 
 
+def doers_in_one_word() -> Pairs:
+    """Who does it and to whom it is done, told apart by a hyphen alone."""
+    for (a, b), verb in product(
+        permutations(_BEINGS[:5], 2), ("riding", "carrying", "eating", "watching", "walking")
+    ):
+        yield f"a {a}-{verb} {b}", f"a {a} {verb} a {b}"
+        yield f"two {a}-{verb} {b}s in a park", f"a {a} {verb} two {b}s in a park"
+
+
+def what_is_made_of_it() -> Pairs:
+    """Words that make something else of a thing, or of who lives."""
+    yield "a hot dog on a plate", "a dog on a plate"
+    yield "two hot dogs", "two dogs"
+    for state, thing in product(("cooked", "roasted", "stuffed", "raw"), ("chicken", "fish")):
+        yield f"a {state} {thing}", f"a {thing}"
+    for state, thing in product(("hanged", "beheaded", "decapitated"), ("man", "woman", "statue")):
+        yield f"a {state} {thing} in a square", f"a {thing} in a square"
+
+
 CLASSES: Final[tuple[Callable[[], Pairs], ...]] = (
     said_behind_a_verb,
     roles_of_two_of_a_kind,
@@ -642,6 +661,8 @@ CLASSES: Final[tuple[Callable[[], Pairs], ...]] = (
     modifiers_in_another_order,
     clauses_moved,
     rewrites_that_say_something_else,
+    doers_in_one_word,
+    what_is_made_of_it,
 )
 
 KNOWN_WRONG: Final = (
