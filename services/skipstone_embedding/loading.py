@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from skipstone_embedding.batching import BatchingEncoder
 from skipstone_embedding.config import EmbeddingSettings
@@ -15,6 +16,7 @@ from skipstone_embedding.model_files import (
     MINILM,
     NO_RERANKER,
     QWEN3_VL,
+    ModelFiles,
     find_bundled_gate,
     find_minilm,
     find_model,
@@ -22,6 +24,9 @@ from skipstone_embedding.model_files import (
 from skipstone_embedding.remote_loading import connect_encoder, connect_reranker
 from skipstone_embedding.reranker import Reranker
 from skipstone_shared.embeddings import EmbeddingInput
+
+if TYPE_CHECKING:
+    from skipstone_embedding.transformers_encoder import EncoderOptions
 
 _WARM_UP = "a stone that skips over the water"
 
@@ -75,7 +80,7 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
 
     find_device(settings.device)
     from skipstone_embedding.minilm_encoder import load_minilm
-    from skipstone_embedding.transformers_encoder import EncoderOptions, TransformersEncoder
+    from skipstone_embedding.transformers_encoder import EncoderOptions
 
     torch.set_num_threads(settings.num_threads)
     options = EncoderOptions(
@@ -89,8 +94,11 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
         max_frames=settings.max_frames,
         max_image_pixels=settings.max_image_pixels,
     )
-    if is_minilm:
-        return load_minilm(options)
+    return load_minilm(options) if is_minilm else _encoder_of(files, options)
+
+
+def _encoder_of(files: ModelFiles, options: EncoderOptions) -> Encoder:
+    """The encoder for the kind of model in a folder."""
     if files.model_type() == QWEN3_VL:
         from skipstone_embedding.qwen3_vl_encoder import Qwen3VLEncoder
 
@@ -99,6 +107,8 @@ def _load_model(settings: EmbeddingSettings) -> Encoder:
         from skipstone_embedding.contrastive_encoder import ContrastiveEncoder
 
         return ContrastiveEncoder(files, options)
+    from skipstone_embedding.transformers_encoder import TransformersEncoder
+
     return TransformersEncoder(files, options)
 
 
@@ -129,6 +139,10 @@ def load_reranker(
         revision=settings.reranker_revision,
         allow_download=settings.allow_download,
     )
+    import torch
+
+    # Here too: the encoder may be a remote one, which sets nothing.
+    torch.set_num_threads(settings.num_threads)
     from skipstone_embedding.cross_encoder import CrossEncoder
     from skipstone_embedding.qwen3_vl import Qwen3VLReranker
     from skipstone_embedding.reranker_inputs import RerankerOptions
