@@ -18,7 +18,7 @@ from skipstone_vector_index.engines import open_engine
 from skipstone_vector_index.graph_files import open_graph_files
 from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
-from skipstone_vector_index.index import ServedIndex
+from skipstone_vector_index.index import MovableIndex
 from skipstone_vector_index.index_mover import IndexMover
 from skipstone_vector_index.metrics import IndexMetrics
 from skipstone_vector_index.mirrored_index import MirroredIndex
@@ -44,7 +44,7 @@ def build(settings: VectorIndexSettings) -> Mounted:
     )
 
 
-def mirror(source: ServedIndex, settings: VectorIndexSettings, target_file: Path) -> MirroredIndex:
+def mirror(source: MovableIndex, settings: VectorIndexSettings, target_file: Path) -> MirroredIndex:
     """Opens the index that entries move to, and puts both together.
 
     Raises:
@@ -72,7 +72,7 @@ def place_of(settings: VectorIndexSettings) -> tuple[object, ...]:
     return settings.engine, url, settings.collection
 
 
-def open_index(settings: VectorIndexSettings) -> ServedIndex:
+def open_index(settings: VectorIndexSettings) -> MovableIndex:
     """Opens one index.
 
     Raises:

@@ -196,6 +196,12 @@ class CollectionEngine:
         newest = max(points, key=lambda point: point.revision)
         return LocatedRow(newest.partition.compatibility_key, newest.row)
 
+    def find_all(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedRow]:
+        """Returns rows of all partitions; see `VectorEngine`."""
+        where = Filter(namespace=namespace, entry_ids=entry_ids)
+        points = [p for d in self._refreshed() for p in self._collections.find(d, where)]
+        return [LocatedRow(point.partition.compatibility_key, point.row) for point in points]
+
     def last_label(self) -> int:
         """Returns a label of now; see `VectorEngine`."""
         return self._labels.next()

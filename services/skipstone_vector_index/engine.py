@@ -127,6 +127,10 @@ class VectorEngine(Protocol):
         """Returns the row of an entry, of several partitions the one stored last."""
         ...
 
+    def find_all(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedRow]:
+        """Returns the rows of up to a hundred entries in all partitions of a namespace."""
+        ...
+
     def last_label(self) -> int:
         """Returns a number that no row stored until now has a label above."""
         ...

@@ -159,6 +159,15 @@ class EngineIndex:
             found.row.vector if include_vector else None,
         )
 
+    def locate_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedEntry]:
+        """Returns entries of all partitions; see `MovableIndex`."""
+        with self._asking():
+            rows = self._engine.find_all(namespace, entry_ids)
+        return [
+            LocatedEntry(unpack_entry(found.row.packed), found.compatibility_key, found.row.vector)
+            for found in rows
+        ]
+
     def list_entries(
         self,
         namespace: str,

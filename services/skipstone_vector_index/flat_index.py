@@ -160,6 +160,16 @@ class FlatIndex:
         stored, key = max(found, key=lambda item: item[0].revision)
         return LocatedEntry(stored.entry, key, stored.vector if include_vector else None)
 
+    def locate_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedEntry]:
+        """Returns entries of all partitions; see `MovableIndex`."""
+        with self._open():
+            return [
+                LocatedEntry(partition[entry_id].entry, key, partition[entry_id].vector)
+                for (_, key), partition in self._select(namespace, "").items()
+                for entry_id in entry_ids
+                if entry_id in partition
+            ]
+
     def list_entries(
         self,
         namespace: str,

@@ -151,6 +151,20 @@ class HnswIndex:
             record.vector if include_vector else None,
         )
 
+    def locate_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedEntry]:
+        """Returns entries of all partitions; see `MovableIndex`."""
+        self._check_open()
+        located = []
+        with self._log.reading() as view:
+            for entry_id in entry_ids:
+                for partition in self._catalog.holding(namespace, entry_id):
+                    place = partition.places.get(entry_id)
+                    record = place and view.get((partition.number, place.label))
+                    if record:
+                        key = partition.compatibility_key
+                        located.append(LocatedEntry(record.entry(), key, record.vector))
+        return located
+
     def list_entries(
         self,
         namespace: str,

@@ -188,3 +188,14 @@ class ServedIndex(VectorIndex, Protocol):
     def search_packed(self, search: Search) -> list[list[PackedHit]]:
         """Finds what `search_entries` finds."""
         ...
+
+
+class MovableIndex(ServedIndex, Protocol):
+    """An index that entries can be moved out of and into: it also gives many whole ones at once."""
+
+    def locate_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedEntry]:
+        """Returns up to a hundred entries with their vectors, in any order.
+
+        Of an id that is in several partitions all of them; none of one that is nowhere.
+        """
+        ...

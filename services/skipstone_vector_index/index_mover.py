@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from skipstone_shared.errors import EntryNotFound, InvalidArgument
+from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import IndexEntry, LocatedEntry, Vector, VectorEntry
 from skipstone_shared.migration import MigrationStep, RefusedEntry
-from skipstone_vector_index.index import VectorIndex
+from skipstone_vector_index.index import MovableIndex, VectorIndex
 from skipstone_vector_index.mirrored_index import MirroredIndex
 
 _PAGE_SIZE = 100
@@ -25,6 +25,10 @@ _TOKEN = re.compile(r"(source|target)/([A-Za-z0-9_.-]*)/([A-Za-z0-9-]*)")
 
 _SAME_VECTOR = 1e-5
 """Largest difference of an element of two unit vectors that were one: each index scales anew."""
+
+
+_Located = dict[str, dict[str, LocatedEntry]]
+"""Entries by id and partition."""
 
 
 @dataclasses.dataclass
@@ -37,11 +41,7 @@ class _Done:
 
 
 class IndexMover:
-    """Makes the target what the source is; a `Mover`. Steps may run at the same time.
-
-    An id that is in two partitions of a namespace moves with the one stored last, and the other
-    one is told as refused; Skipstone makes ids of the key of the partition.
-    """
+    """Makes the target what the source is; a `Mover`. Steps may run at the same time."""
 
     def __init__(self, indexes: MirroredIndex) -> None:
         """Creates the mover.
@@ -66,8 +66,7 @@ class IndexMover:
         start = token if namespace == first else ""
         page = walked.list_entries(namespace, page_size=_PAGE_SIZE, page_token=start)
         if side == "source":
-            if self._copy_missing(namespace, page.entries, done):
-                self._tell_shadowed(namespace, start, done)
+            self._copy_missing(namespace, page.entries, done)
         else:
             self._remove_strangers(namespace, page.entries, done)
         if page.next_page_token:
@@ -78,42 +77,25 @@ class IndexMover:
             goes_on = "target//" if side == "source" else ""
         return self._told(done, goes_on, page_token)
 
-    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> bool:
-        """Copies what the target lacks; whether an entry was listed otherwise than it is found."""
-        missing, any_differs = [], False
-        for entry in entries:
-            done.compared += 1
-            kept = _find(self._source, namespace, entry.entry_id)
-            if kept is None:
-                continue  # It was deleted meanwhile.
-            any_differs |= kept.entry != entry
-            if not self._same(kept, _find(self._target, namespace, entry.entry_id)):
-                missing.append(entry.entry_id)
+    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> None:
+        done.compared += len(entries)
+        ids = list(dict.fromkeys(entry.entry_id for entry in entries))
+        kept = _located(self._source, namespace, ids)
+        copies = _located(self._target, namespace, ids)
+        missing = [id_ for id_ in ids if id_ in kept and not self._same(kept, copies, id_)]
         if missing:
             self._copy(namespace, missing, done)
-        return any_differs
-
-    def _tell_shadowed(self, namespace: str, page_token: str, done: _Done) -> None:
-        """Refuses entries that nobody can get, since another partition has a later one of the id.
-
-        Listed anew: one that has only just been overwritten looked the same.
-        """
-        page = self._source.list_entries(namespace, page_size=_PAGE_SIZE, page_token=page_token)
-        for entry in page.entries:
-            kept = _find(self._source, namespace, entry.entry_id)
-            if kept is not None and kept.entry != entry:
-                reason = "another partition has a later entry of this id"
-                done.refused.append(RefusedEntry(namespace, entry.entry_id, reason))
 
     def _copy(self, namespace: str, entry_ids: Sequence[str], done: _Done) -> None:
         by_key: dict[str, list[VectorEntry]] = {}
         with self._indexes.writing:
-            for entry_id in entry_ids:
-                # Again, now that nobody writes.
-                kept = _find(self._source, namespace, entry_id)
-                if kept is not None and kept.vector is not None:
-                    item = VectorEntry(kept.entry, kept.vector)
-                    by_key.setdefault(kept.compatibility_key, []).append(item)
+            # Read again, now that nobody writes.
+            kept = _located(self._source, namespace, entry_ids)
+            for entry_id in entry_ids:  # so listings have the same order there
+                for key, located in kept.get(entry_id, {}).items():
+                    if located.vector is not None:
+                        item = VectorEntry(located.entry, located.vector)
+                        by_key.setdefault(key, []).append(item)
             # Before: an entry may be in another partition there, or one of another dimension.
             self._target.delete_entries(namespace, entry_ids)
             for key, items in by_key.items():
@@ -126,20 +108,22 @@ class IndexMover:
                     done.copied += 1
                     done.copied_bytes += item.vector.nbytes
 
-    def _remove_strangers(self, namespace: str, entries: Iterable[IndexEntry], done: _Done) -> None:
-        strangers = [
-            entry.entry_id
-            for entry in entries
-            if _find(self._source, namespace, entry.entry_id) is None
-        ]
+    def _remove_strangers(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> None:
+        ids = list(dict.fromkeys(entry.entry_id for entry in entries))
+        kept = _located(self._source, namespace, ids)
+        strangers = [entry_id for entry_id in ids if entry_id not in kept]
         if strangers:
             done.removed += sum(self._target.delete_entries(namespace, strangers))
 
-    def _same(self, kept: LocatedEntry, copy: LocatedEntry | None) -> bool:
-        if copy is None or copy != kept or copy.vector is None or kept.vector is None:
-            return False
-        one, other = copy.vector, kept.vector
-        if one.shape != other.shape:
+    def _same(self, kept: _Located, copies: _Located, entry_id: str) -> bool:
+        """Whether an id has the same entries with the same vectors in the same partitions."""
+        here, there = kept[entry_id], copies.get(entry_id, {})
+        return here == there and all(
+            self._same_vector(located.vector, there[key].vector) for key, located in here.items()
+        )
+
+    def _same_vector(self, one: Vector | None, other: Vector | None) -> bool:
+        if one is None or other is None or one.shape != other.shape:
             return False
         if self._is_cosine:
             one, other = _unit(one), _unit(other)
@@ -171,11 +155,11 @@ def _namespaces(index: VectorIndex) -> Iterator[str]:
             return
 
 
-def _find(index: VectorIndex, namespace: str, entry_id: str) -> LocatedEntry | None:
-    try:
-        return index.get_entry(namespace, entry_id, include_vector=True)
-    except EntryNotFound:
-        return None
+def _located(index: MovableIndex, namespace: str, entry_ids: Sequence[str]) -> _Located:
+    found: _Located = {}
+    for located in index.locate_entries(namespace, entry_ids) if entry_ids else ():
+        found.setdefault(located.entry.entry_id, {})[located.compatibility_key] = located
+    return found
 
 
 def _unit(vector: Vector) -> Vector:

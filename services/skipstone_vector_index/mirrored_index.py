@@ -23,7 +23,7 @@ from skipstone_shared.index_entries import (
     VectorEntry,
 )
 from skipstone_shared.structured_logging import get_logger
-from skipstone_vector_index.index import Search, ServedIndex
+from skipstone_vector_index.index import MovableIndex, Search
 
 _AWAY_S = 5.0
 """After the target did not answer, for how long no write waits for it again."""
@@ -40,8 +40,8 @@ class MirroredIndex:
 
     def __init__(
         self,
-        source: ServedIndex,
-        target: ServedIndex,
+        source: MovableIndex,
+        target: MovableIndex,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

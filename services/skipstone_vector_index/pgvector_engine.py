@@ -160,6 +160,17 @@ class PgvectorEngine:
         key, packed, vector = found
         return LocatedRow(key, Row(entry_id, packed, vector.to_numpy()))
 
+    def find_all(self, namespace: str, entry_ids: Sequence[str]) -> list[LocatedRow]:
+        """Returns rows of all partitions; see `VectorEngine`."""
+        with self._connections.get() as connection:
+            rows = connection.execute(
+                self._schema.find_all, (namespace, list(entry_ids)), binary=True
+            ).fetchall()
+        return [
+            LocatedRow(key, Row(entry_id, packed, vector.to_numpy()))
+            for key, entry_id, packed, vector in rows
+        ]
+
     def last_label(self) -> int:
         """Returns the newest label; see `VectorEngine`."""
         with self._connections.get() as connection:

@@ -89,6 +89,10 @@ class PgSchema:
             f"SELECT compatibility_key, packed, vector FROM {p}_entries"
             " WHERE namespace = %s AND entry_id = %s ORDER BY revision DESC LIMIT 1"
         )
+        self.find_all = (
+            f"SELECT compatibility_key, entry_id, packed, vector FROM {p}_entries"
+            " WHERE namespace = %s AND entry_id = ANY(%s)"
+        )
         # Of a sequence that nobody has used last_value is the first value that it will give.
         self.last_label = f"SELECT last_value FROM {p}_labels"
         self.page = (
