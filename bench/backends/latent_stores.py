@@ -2,7 +2,8 @@
 
 Each store is served by a latent_kv of its own and asked over gRPC on loopback from this process;
 the stores take turns. CPU is that of this process, the service and the servers of the store
-together. Redis keeps nothing on disk here; LMDB acknowledges after an fsync (durability group).
+together. Redis keeps nothing on disk here; LMDB acknowledges after an fsync (durability group); S3
+is SeaweedFS, which leaves flushing to the system.
 Prints one JSON line per figure, store and size:
 
     {"figure": "kv_get_ms" | "kv_put_ms", "backend": ..., "size": MB, "p50": ..., "p99": ...,
@@ -24,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from backends.redis_processes import running_cluster, running_redis
+from backends.seaweedfs_process import running_seaweedfs, seaweedfs_program
 from cacheplane.cpu import Cost, measured
 from cacheplane.entries import MEASURED_STEP, SHAPES, entry_id, latents, metadata
 from server_process import PATIENCE_S, ServerProcess, python
@@ -47,6 +49,7 @@ BACKENDS: Mapping[str, Beneath] = {
     "lmdb": _lmdb,
     "redis": running_redis,
     "redis-cluster": running_cluster,
+    "s3": running_seaweedfs,
 }
 
 
@@ -95,9 +98,14 @@ def main() -> None:
     parser.add_argument("--mb", nargs="+", type=float, default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=60)
     arguments = parser.parse_args()
+    missing = []
     if not shutil.which("redis-server"):
-        print("redis-server is not installed: only LMDB is measured", file=sys.stderr)
-        arguments.backends = ["lmdb"]
+        missing += ["redis", "redis-cluster"]
+    if not seaweedfs_program():
+        missing += ["s3"]
+    if missing:
+        print(f"no server is installed for: {', '.join(missing)}", file=sys.stderr)
+    arguments.backends = [name for name in arguments.backends if name not in missing]
     # Else the servers would outlive a run that is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     with ExitStack() as stack:

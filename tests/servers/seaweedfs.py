@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
+import os
 import shutil
 import signal
 import socket
@@ -77,10 +79,14 @@ class SeaweedFS:
         command += [f"-volume.port={volume}", "-filer", f"-filer.port={filer}"]
         command += ["-s3", f"-s3.port={s3}", f"-s3.config={self._folder}/s3.json"]
         command += ["-master.volumeSizeLimitMB=64", "-volume.max=40", "-s3.iam=false"]
-        # Else two servers on one machine want the same ports; it tells statistics to its makers too.
+        # Two servers on one machine would want the same ports; its makers get statistics.
         command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
+        # What it writes besides goes into its folder too.
+        environ = {**os.environ, "TMPDIR": str(self._folder)}
         with (self._folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self._folder, env=environ
+            )
         end = time.monotonic() + _START_S
         while not self._stores():
             text = (self._folder / "log").read_text(errors="replace")[-2000:]
@@ -127,6 +133,9 @@ class SeaweedFS:
         """Ends it for good."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+        # Sockets that it makes wherever it is told to write.
+        for port, kind in itertools.product(self._ports, ("filer", "s3", "s3-grpc")):
+            Path(f"/tmp/seaweedfs-{kind}-{port}.sock").unlink(missing_ok=True)
 
     def _stores(self) -> bool:
         try:
