@@ -143,7 +143,7 @@ def _print(service: str, move: Move) -> None:
     console.print(
         f"{move.source} -> {move.target}: compared {move.compared} entries, copied {move.copied} "
         f"({bytes_text(move.copied_bytes)}), removed {move.removed}, "
-        f"in {move.passes} passes and {seconds_text(move.seconds)}",
+        f"in {_passes(move.passes)} and {seconds_text(move.seconds)}",
         soft_wrap=True,
     )
     console.print(_verdict(service, move), soft_wrap=True)
@@ -160,3 +160,7 @@ def _verdict(service: str, move: Move) -> str:
             "is the quota of the target smaller than what is stored?"
         )
     return f"not in step: the target cannot take {len(move.refused)} entries"
+
+
+def _passes(count: int) -> str:
+    return "1 pass" if count == 1 else f"{count} passes"
