@@ -1,0 +1,84 @@
+"""A clip from a video model to OpenAI's client: MP4, its length, and what a repeat gets."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import httpx
+import openai
+import pytest
+from tests.e2e.processes import Cluster, running_gateway, running_service, wait_until
+from tests.unit.denoise.tiny_pipelines import wan_pipeline
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(300)]
+
+TOKEN = "a-key-that-openais-client-insists-on"
+PROMPT = "a small red circle"
+
+
+@pytest.fixture(scope="module")
+def gateway(_shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway over an orchestrator whose executor makes clips of 5 frames, 32x16 pixels."""
+    folder: Path = tmp_path_factory.mktemp("wan")
+    wan_pipeline().save_pretrained(folder)
+    targets = _shared_cluster.targets
+    form = ("--default-height=16", "--default-width=32", "--default-num-frames=5")
+    store = f"--latent-kv-target={targets['latent_kv']}"
+    others = [flag for flag in _shared_cluster.backend_flags() if "denoise" not in flag]
+    with (
+        running_service("denoise", f"--model={folder}", store, *form) as denoise,
+        running_service("orchestrator", *others, f"--denoise-target={denoise}") as orchestrator,
+        running_gateway({**targets, "orchestrator": orchestrator}, "--video-fps=16") as address,
+    ):
+        yield address
+
+
+@pytest.fixture
+def client(gateway: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{gateway}/v1", api_key=TOKEN, max_retries=0) as made:
+        yield made
+
+
+def finished_job(client: openai.OpenAI, options: dict[str, Any]) -> Any:
+    job = client.videos.create(prompt=PROMPT, extra_body={"skipstone": options})
+    wait_until(lambda: client.videos.retrieve(job.id).status == "completed", "the clip is made")
+    return client.videos.retrieve(job.id)
+
+
+def test_a_clip_is_an_mp4_with_its_rate_and_an_exact_repeat_is_the_same_file(
+    client: openai.OpenAI, namespace: str
+) -> None:
+    options = {"namespace": namespace, "seed": 1, "steps": 6}
+    first = finished_job(client, options)
+    assert (first.size, first.seconds) == ("32x16", "0.3125")
+    answer = client.videos.download_content(first.id)
+    assert answer.response.headers["content-type"] == "video/mp4"
+    content = answer.read()
+    with av.open(io.BytesIO(content)) as file:
+        stream = file.streams.video[0]
+        assert (stream.average_rate, stream.frames) == (16, 5)
+        assert (stream.width, stream.height) == (32, 16)
+
+    def repeated() -> Any:
+        return finished_job(client, options).model_extra["skipstone"]["tier"] == "exact"
+
+    wait_until(repeated, "the clip is saved")
+    again = finished_job(client, options)
+    assert client.videos.download_content(again.id).read() == content
+
+
+def test_the_pages_stream_tells_what_kind_of_thing_was_made(gateway: str, namespace: str) -> None:
+    body = {
+        "prompt": PROMPT,
+        "stream": True,
+        "skipstone": {"namespace": namespace, "seed": 2, "steps": 6},
+    }
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = httpx.post(
+        f"{gateway}/v1/images/generations", json=body, headers=headers, timeout=60.0
+    )
+    assert '"media_type": "video/mp4"' in answer.text
