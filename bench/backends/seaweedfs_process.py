@@ -51,7 +51,7 @@ def running_seaweedfs(directory: Path) -> Iterator[tuple[Sequence[str], Sequence
         endpoint = f"http://127.0.0.1:{s3}"
         wait_until(lambda: _has_bucket(endpoint), "SeaweedFS stores objects")
         flags = ["--store", "s3", "--s3-endpoint", endpoint, "--s3-bucket", _BUCKET]
-        flags += ["--s3-path-style", "true", "--s3-credentials-file", str(credentials)]
+        flags += ["--s3-path-style", "--s3-credentials-file", str(credentials)]
         yield [*flags, "--s3-region", "us-east-1"], [process.pid]
     finally:
         process.end(kill=True)

@@ -116,6 +116,22 @@ RELEASES: Mapping[str, Mapping[str, Any]] = {
             "autoscaling": {"enabled": True},
         },
     },
+    "latents in S3": {
+        "latentKv": {
+            "replicas": 2,
+            "settings": {
+                "store": "s3",
+                "s3_bucket": "latents",
+                "s3_endpoint": "http://seaweedfs-s3:8333",
+                "s3_path_style": True,
+                "s3_credentials_file": "/etc/skipstone/s3/credentials",
+            },
+            "extraVolumes": [{"name": "s3", "secret": {"secretName": "s3"}}],
+            "extraVolumeMounts": [
+                {"name": "s3", "mountPath": "/etc/skipstone/s3", "readOnly": True}
+            ],
+        },
+    },
     "as little as possible": {
         "common": {
             "preStopSeconds": 0,
