@@ -86,7 +86,7 @@ class SkipstoneCallback:
         cache: CacheOptions | None = None,
         model_id: str = "",
     ) -> None:
-        """Hashes the pipeline's weights and runs one small step, to see what it does.
+        """Hashes the pipeline's weights and runs one small step and the decoder, to see how.
 
         Args:
             pipeline: A diffusers pipeline, loaded and on its device. Load adapters before or

@@ -11,6 +11,7 @@ import diffusers
 import torch
 import transformers
 import xxhash
+from accelerate.utils.modeling import get_state_dict_offloaded_model
 from diffusers import ConfigMixin
 
 from skipstone_client.torch_arrays import dtype_of
@@ -153,12 +154,20 @@ def module_hash(module: torch.nn.Module) -> str:
     config = getattr(module, "config", {})
     settings = config.to_dict() if hasattr(config, "to_dict") else dict(config)
     digest.update(config_hash(settings).encode())
-    for name, tensor in sorted(module.state_dict().items()):
+    for name, tensor in sorted(_weights(module).items()):
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}\n".encode())
         # In pieces, so that weights on a device need no second copy on the host.
         for piece in tensor.detach().reshape(-1).split(_CHUNK_ELEMENTS):
             digest.update(piece.contiguous().cpu().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _weights(module: torch.nn.Module) -> Mapping[str, Any]:
+    """All tensors by name, wherever they are kept while the module does not compute."""
+    weights = module.state_dict()
+    if any(tensor.is_meta for tensor in weights.values()):
+        weights = get_state_dict_offloaded_model(module)
+    return weights
 
 
 def reference_hash(reference: ReferenceInput) -> str:

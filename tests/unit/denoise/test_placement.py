@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, Rig, open_rig, trajectory
-from tests.unit.denoise.tiny_pipelines import flux_pipeline, wan_pipeline
+from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, flux_pipeline, wan_pipeline
 
 from skipstone_denoise.config import DenoiseSettings
+from skipstone_denoise.fingerprint import module_hash
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.placement import check_placement, place
 from skipstone_shared.config import resolve_settings
@@ -101,6 +103,14 @@ def test_an_offloaded_model_makes_the_same_latents_under_the_same_key(offload: s
             ref.xxh3_64 for ref in plain.refs.values()
         ]
         assert rig.run(VIDEO, resume=trajectory(full.refs[3])).picture == plain.picture
+
+
+def test_weights_that_a_device_map_keeps_elsewhere_are_hashed_all_the_same() -> None:
+    transformer = cogview4_pipeline().transformer
+    before = module_hash(transformer)
+    cpu_offload(transformer, execution_device=torch.device("cpu"))
+    assert all(parameter.is_meta for parameter in transformer.parameters())
+    assert module_hash(transformer) == before
 
 
 def test_an_attention_whose_package_is_missing_is_one_sentence() -> None:
