@@ -267,7 +267,8 @@ def _steps_text(provenance: Provenance) -> str:
     if provenance.reuse_kind is not None:
         text += f" by {provenance.reuse_kind.value}"
     if provenance.reuse_tier:
-        text += f" (tier {provenance.reuse_tier})"
+        over = f"; no deeper: {provenance.passed_over}" if provenance.passed_over else ""
+        text += f" (tier {provenance.reuse_tier}{over})"
     return text
 
 

@@ -142,6 +142,7 @@ class DenoiseRun:
             snapshot_failures={f.step_index: f.reason for f in self._finished.snapshot_failures},
             donor_choices=decision.choices if reused else 0,
             reuse_tier=decision.reuse_tier.name if reused and decision.reuse_tier else "",
+            passed_over=decision.passed.get(donor.entry_id, "") if donor else "",
         )
 
     def audit_jobs(self) -> list[AuditJob]:

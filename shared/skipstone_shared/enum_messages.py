@@ -11,6 +11,22 @@ from skipstone_shared.errors import InvalidArgument
 _E = TypeVar("_E", bound=Enum)
 
 
+def enum_member(kind: type[_E], value: object, field: str) -> _E:
+    """A member as callers give it: itself or its value, such as "off".
+
+    Raises:
+        InvalidArgument: neither of them.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidArgument(
+            f"{field} is {value!r}",
+            field=field,
+            allowed=", ".join(str(member.value) for member in kind),
+        ) from None
+
+
 def required_enum(table: Mapping[int, _E], number: int, field: str) -> _E:
     """The enum's value behind a number.
 

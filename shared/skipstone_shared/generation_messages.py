@@ -9,7 +9,7 @@ from google.protobuf import duration_pb2
 from google.protobuf.message import Message
 
 from skipstone.generation.v1 import generation_pb2
-from skipstone_shared.enum_messages import optional_enum, required_enum
+from skipstone_shared.enum_messages import enum_member, optional_enum, required_enum
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import (
     AdapterSelection,
@@ -109,7 +109,7 @@ def params_to_message(params: GenerationParams) -> generation_pb2.GenerationPara
         reference_inputs=[
             new_message(
                 generation_pb2.ReferenceInput,
-                role=enum_to_message(r.role),
+                role=enum_to_message(enum_member(ReferenceRole, r.role, "reference_inputs.role")),
                 media_type=r.media_type,
                 data=r.data,
             )
@@ -171,8 +171,11 @@ def block_cache_to_message(config: BlockCacheConfig) -> generation_pb2.BlockCach
         cache_bins=config.cache_bins,
     )
     set_fields(message, config, _OPTIONAL_BLOCK_CACHE)
-    for name in _ENUM_BLOCK_CACHE:
-        setattr(message, name, enum_to_message(getattr(config, name)))
+    for name, kind in _ENUM_BLOCK_CACHE.items():
+        value = getattr(config, name)
+        if value is not None:
+            value = enum_member(kind, value, f"block_cache.{name}")
+        setattr(message, name, enum_to_message(value))
     if config.report_residual_diffs:
         message.report_residual_diffs = True
     if config.secondary is not None:

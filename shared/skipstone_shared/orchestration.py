@@ -112,6 +112,7 @@ class Provenance:
     joined_request_id: str = ""
     donor_choices: int = 0
     reuse_tier: str = ""
+    passed_over: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone_shared.artifact_messages import ArtifactReader, artifact_chunks
-from skipstone_shared.enum_messages import optional_enum, required_enum
+from skipstone_shared.enum_messages import enum_member, optional_enum, required_enum
 from skipstone_shared.generation import Artifact, StepProgress
 from skipstone_shared.generation_messages import (
     artifact_header,
@@ -69,8 +69,14 @@ _OPTIONAL_CACHE_FIELDS = (
 
 
 def cache_mode_to_message(mode: CacheMode | None) -> orchestrator_pb2.CacheMode.ValueType:
-    """The number of a mode; unspecified for None."""
-    return orchestrator_pb2.CACHE_MODE_UNSPECIFIED if mode is None else _MODE_TO_MESSAGE[mode]
+    """The number of a mode; unspecified for None.
+
+    Raises:
+        InvalidArgument: no mode.
+    """
+    if mode is None:
+        return orchestrator_pb2.CACHE_MODE_UNSPECIFIED
+    return _MODE_TO_MESSAGE[enum_member(CacheMode, mode, "cache.mode")]
 
 
 def cache_mode_from_message(number: int, field: str) -> CacheMode:
@@ -97,8 +103,14 @@ def tier_from_message(number: int) -> HitTier:
 
 
 def reuse_kind_to_message(kind: ReuseKind | None) -> orchestrator_pb2.ReuseKind.ValueType:
-    """The number of a kind of reuse; unspecified for None."""
-    return orchestrator_pb2.REUSE_KIND_UNSPECIFIED if kind is None else _REUSE_TO_MESSAGE[kind]
+    """The number of a kind of reuse; unspecified for None.
+
+    Raises:
+        InvalidArgument: no kind.
+    """
+    if kind is None:
+        return orchestrator_pb2.REUSE_KIND_UNSPECIFIED
+    return _REUSE_TO_MESSAGE[enum_member(ReuseKind, kind, "cache.reuse_kind")]
 
 
 def reuse_kind_from_message(number: int, field: str = "reuse_kind") -> ReuseKind | None:
@@ -273,6 +285,7 @@ def provenance_to_message(provenance: Provenance) -> orchestrator_pb2.Provenance
         joined_request_id=provenance.joined_request_id,
         donor_choices=provenance.donor_choices,
         reuse_tier=provenance.reuse_tier,
+        passed_over=provenance.passed_over,
     )
 
 
@@ -314,4 +327,5 @@ def provenance_from_message(message: orchestrator_pb2.Provenance) -> Provenance:
         joined_request_id=message.joined_request_id,
         donor_choices=message.donor_choices,
         reuse_tier=message.reuse_tier,
+        passed_over=message.passed_over,
     )

@@ -13,6 +13,7 @@ from skipstone_shared import (
     denoise_run_messages,
     embedding_messages,
     explanation_messages,
+    generation_messages,
     index_entry_messages,
     orchestration_answer_messages,
     orchestration_messages,
@@ -42,6 +43,8 @@ from skipstone_shared.embeddings import (
 from skipstone_shared.errors import DataCorrupt, InvalidArgument
 from skipstone_shared.generation import (
     Artifact,
+    BlockCacheConfig,
+    BlockCachePreset,
     BlockCacheReport,
     BranchReport,
     GenerationParams,
@@ -151,6 +154,7 @@ PROVENANCE = Provenance(
     joined_request_id="r-0",
     donor_choices=3,
     reuse_tier="renoise 0.60",
+    passed_over="TIER_CLOSED",
 )
 ENTRY = Entry("e-1", "a red circle", 7, KEY, (REF,), 1, 1_700_000_000.5)
 INDEX_ENTRY = IndexEntry("e-1", "a red circle", 7, (REF,), 1, 1_700_000_000.5, "mini", {"a": "b"})
@@ -471,3 +475,21 @@ def test_a_vector_entry_survives_the_wire():
     arrived = index_entry_messages.vector_entry_from_message(message)
     assert arrived.entry == INDEX_ENTRY
     np.testing.assert_array_equal(arrived.vector, vector)
+
+
+def test_a_value_stands_for_its_member_and_another_one_is_told_with_what_there_is() -> None:
+    message = orchestration_messages.cache_options_to_message(CacheOptions(mode="off"))  # type: ignore[arg-type]
+    assert orchestration_messages.cache_options_from_message(message).mode is CacheMode.OFF
+    block_cache = generation_messages.block_cache_to_message(BlockCacheConfig(preset="fast"))  # type: ignore[arg-type]
+    told = generation_messages.block_cache_from_message(block_cache)
+    assert told.preset is BlockCachePreset.FAST
+    wrong = [
+        (lambda: CacheOptions(mode="of"), "cache.mode", "read_write, read_only, write_only, off"),  # type: ignore[arg-type]
+        (lambda: CacheOptions(reuse_kind="re"), "cache.reuse_kind", "trajectory, renoise"),  # type: ignore[arg-type]
+    ]
+    for make, field, allowed in wrong:
+        with pytest.raises(InvalidArgument) as caught:
+            orchestration_messages.cache_options_to_message(make())
+        assert (caught.value.field, caught.value.allowed) == (field, allowed)
+    with pytest.raises(InvalidArgument, match=r"block_cache\.preset"):
+        generation_messages.block_cache_to_message(BlockCacheConfig(preset="quick"))  # type: ignore[arg-type]

@@ -9,12 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_SKIPPED = {".venv", "out", "node_modules", ".git"}
+_SKIPPED = {"out", "node_modules"}
 
 
 def _documents() -> list[Path]:
     found = (path.relative_to(ROOT) for path in ROOT.rglob("*.md"))
-    return sorted(path for path in found if not _SKIPPED & set(path.parts))
+    return sorted(path for path in found if not any(map(_is_skipped, path.parts)))
+
+
+def _is_skipped(part: str) -> bool:
+    return part in _SKIPPED or part.startswith(".")
 
 
 def _anchor(heading: str) -> str:

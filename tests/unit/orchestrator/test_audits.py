@@ -187,6 +187,7 @@ async def test_what_a_closed_tier_would_have_done_sets_no_donor_aside() -> None:
         await site.generate(NEAR, seed=3, cache=CacheOptions(mode=CacheMode.WRITE_ONLY))
         told = await hit(site, 20, READS)
         assert told.provenance.skip_steps > 0
+        assert told.provenance.passed_over == "TIER_CLOSED"
         site.executor.drift = 0.1
         after = await audited(site)
     assert after.quarantined_donors == aside

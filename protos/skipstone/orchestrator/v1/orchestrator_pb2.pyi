@@ -484,6 +484,7 @@ class Provenance(_message.Message):
     JOINED_REQUEST_ID_FIELD_NUMBER: _builtins.int
     DONOR_CHOICES_FIELD_NUMBER: _builtins.int
     REUSE_TIER_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Id of the request."""
     tier: Global___HitTier.ValueType
@@ -532,6 +533,10 @@ class Provenance(_message.Message):
     """Tier in which the donor was used: how, and the least noise level the policy allows for its score,
     for example "renoise 0.60"; empty for no donor.
     """
+    passed_over: _builtins.str
+    """Why a deeper tier that the score has earned was not used: TIER_CLOSED by drift, SEED_DIVERSITY,
+    FEWER_STEPS_WIN or NO_SNAPSHOT. Empty: there was none.
+    """
     @_builtins.property
     def block_cache(self) -> _generation_pb2.BlockCacheReport:
         """Block caching; unset when it was off."""
@@ -575,10 +580,11 @@ class Provenance(_message.Message):
         joined_request_id: _builtins.str = ...,
         donor_choices: _builtins.int = ...,
         reuse_tier: _builtins.str = ...,
+        passed_over: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "rerank_score", b"rerank_score", "similarity", b"similarity", "start_sigma", b"start_sigma"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "cache_mode", b"cache_mode", "compatibility_key", b"compatibility_key", "donor_choices", b"donor_choices", "donor_entry_id", b"donor_entry_id", "donor_prompt", b"donor_prompt", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_request_id", b"joined_request_id", "num_inference_steps", b"num_inference_steps", "policy_version", b"policy_version", "reason", b"reason", "request_id", b"request_id", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "reuse_tier", b"reuse_tier", "saved_entry_id", b"saved_entry_id", "seed", b"seed", "similarity", b"similarity", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "stage_times", b"stage_times", "start_sigma", b"start_sigma", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "_start_sigma", b"_start_sigma", "block_cache", b"block_cache", "cache_mode", b"cache_mode", "compatibility_key", b"compatibility_key", "donor_choices", b"donor_choices", "donor_entry_id", b"donor_entry_id", "donor_prompt", b"donor_prompt", "executed_steps", b"executed_steps", "fallbacks", b"fallbacks", "joined_request_id", b"joined_request_id", "num_inference_steps", b"num_inference_steps", "passed_over", b"passed_over", "policy_version", b"policy_version", "reason", b"reason", "request_id", b"request_id", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "reuse_tier", b"reuse_tier", "saved_entry_id", b"saved_entry_id", "seed", b"seed", "similarity", b"similarity", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "stage_times", b"stage_times", "start_sigma", b"start_sigma", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
     _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
