@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import threading
 import time
@@ -149,7 +150,8 @@ class BatchingEncoder:
         try:
             return self._encoder.encode(inputs, instruction)
         except SkipstoneError as error:
-            return [error] * len(inputs)
+            # Each caller gets its own: on the way it is told where it came from.
+            return [copy.copy(error) for _ in inputs]
         except Exception as error:  # noqa: BLE001 - the thread must live on
             if len(inputs) > 1:
                 return [self._encode([item], instruction)[0] for item in inputs]

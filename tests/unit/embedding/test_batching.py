@@ -43,6 +43,8 @@ class LengthEncoder:
         assert self.gate.wait(TIMEOUT_S)
         if "poison" in texts:
             raise RuntimeError("the model broke")
+        if "away" in texts:
+            raise Unavailable("the remote model is away")
         return [
             Embedding(np.array([len(text)], np.float32)) if text else InvalidArgument("empty")
             for text in texts
@@ -203,6 +205,16 @@ def test_an_input_that_breaks_the_model_fails_alone(
     assert "broke" not in bad.message, "the reason may hold secrets; it stays in the log"
     assert lengths(innocent.result(TIMEOUT_S)) == [3]
     assert lengths(encoder.encode(texts("after"))) == [5]
+
+
+def test_an_encoder_that_is_away_is_asked_once_for_a_whole_batch(
+    batching: MakeBatching, model: LengthEncoder
+) -> None:
+    """Else a dead remote would be asked, and waited for, once for each input."""
+    errors = batching().encode(texts("a", "away", "b"))
+    assert all(isinstance(error, Unavailable) for error in errors)
+    assert len(model.batches) == 1
+    assert len({id(error) for error in errors}) == 3, "each may be changed on its way"
 
 
 def test_more_inputs_than_the_queue_takes_are_refused_as_a_whole(
