@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
+AUDIT := .venv-audit
 SECONDS := 600
 TARGET := all
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
@@ -56,6 +57,13 @@ test-faults: $(STAMP) ## kill, damage, fill and stall the stores, 200 rounds eac
 
 fuzz: $(STAMP) ## fuzz all readers of bytes, SECONDS=600; TARGET=messages for one of them
 	$(PY) -m tests.fuzz $(TARGET) --seconds $(SECONDS) --corpus out/fuzz/$(TARGET)
+
+# In an environment of its own. --strict, since a mirror without advisories would let all pass.
+audit: $(STAMP) ## known holes of the pinned packages (asks PyPI), and risky code of our own
+	$(BIN)/pip check
+	@test -x $(AUDIT)/bin/bandit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit==2.10.1 bandit==1.9.4; }
+	$(AUDIT)/bin/bandit --quiet --recursive services clients shared -ll --skip B104,B608,B615
+	$(AUDIT)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
 	@$(PY) -m tests.golden.check_traces $(if $(FILE),"$(FILE)")

@@ -1,16 +1,17 @@
 """What a dead cache service adds to a request, once its breaker is open.
 
-All five services run as processes, with the default deadlines and the bundled model at one step. A
-prompt that nothing resembles is asked for again and again, every time with another seed: with the
-cache, and with `mode = off`, which asks no cache service at all. The two alternate, so that what
-else the machine does hits both, and what counts is the median of the differences of neighbours.
+All five services run as processes, with the default deadlines and the bundled model at one step.
+Beside their orchestrator run others over the same services, each with one of these dead: its target
+is a port where nobody listens. A prompt that nothing resembles is asked for again and again, every
+time with another seed, in turn from the healthy orchestrator, from the one that misses a service,
+and without the cache, so that what else the machine does hits all of them.
 
-    all alive         what the whole cache costs a request that finds nothing, for comparison
-    embedding, ...    that service killed with SIGKILL, asked after its breaker has opened
+    p50               median of (one service dead - all alive), of neighbours; below 0 where calls
+                      to others fall away with it
+    over_no_cache_ms  median of (one service dead - mode off): the calls to the others are in it
+    told_ms           what the orchestrator's own clock says it cost: the delays of the fallbacks
 
-The figure of a dead service is all that the cache costs then: the calls to the services that are
-still alive are in it. What the dead one itself cost, by the orchestrator's own clock, is `told_ms`:
-the delays of the fallbacks in the provenance. The bar is 5 ms.
+The bar is 5 ms at p50.
 """
 
 from __future__ import annotations
@@ -19,70 +20,91 @@ import argparse
 import functools
 import itertools
 import json
+import socket
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from server_process import wait_until
+from server_process import ServerProcess, wait_until
 from skipstone_client import OrchestratorClient
 from skipstone_client.local_cluster import LocalCluster
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import BreakerState, CacheMode, CacheOptions, GenerateResult
 
 BACKENDS: Final = ("embedding", "vector_index", "latent_kv")
-ALL_ALIVE: Final = "all alive"
 BAR_MS: Final = 5.0
 _PROMPT: Final = "a tiny black plus at the left on a tan background"
 _READ_ONLY: Final = CacheOptions(mode=CacheMode.READ_ONLY)
 _OFF: Final = CacheOptions(mode=CacheMode.OFF)
-_WARM_UP: Final = 5
+_WARM_UP: Final = 10
 # Audits would run beside what is measured.
-_FLAGS: Final = {"orchestrator": ["--drift-audit-share", "0"]}
+_FLAGS: Final = ("--drift-audit-share", "0")
 
 
 def main() -> None:
     """Measures each backend; prints one JSON line for each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--requests", type=int, default=200, help="pairs for each figure")
+    parser.add_argument("--requests", type=int, default=200, help="of each kind for each figure")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(folder, free_ports=True, flags=_FLAGS) as cluster,
-        OrchestratorClient(cluster.targets["orchestrator"]) as client,
+        LocalCluster(folder, free_ports=True, flags={"orchestrator": _FLAGS}) as cluster,
+        OrchestratorClient(cluster.targets["orchestrator"]) as healthy,
     ):
         seeds = itertools.count()
-        _report(ALL_ALIVE, client, seeds, arguments.requests)
         for backend in BACKENDS:
-            cluster.kill(backend)
-            opens = functools.partial(_opens, client, seeds, backend)
-            wait_until(opens, f"the breaker of {backend} opens")
-            _report(backend, client, seeds, arguments.requests)
-            cluster.restart(backend)
-            wait_until(lambda: _all_closed(client), "all breakers are closed")
+            log = Path(folder) / f"without-{backend}.log"
+            server = ServerProcess(_without(backend, cluster.targets), log)
+            try:
+                with OrchestratorClient(server.address()) as missing:
+                    opens = functools.partial(_is_open, missing, backend, seeds)
+                    wait_until(opens, f"the breaker of {backend} opens")
+                    _report(backend, healthy, missing, seeds, arguments.requests)
+            finally:
+                server.end()
 
 
-def _report(backend: str, client: OrchestratorClient, seeds: itertools.count[int], n: int) -> None:
-    added, told = [], []
+def _without(backend: str, targets: Mapping[str, str]) -> list[str]:
+    """The command of an orchestrator one of whose services is dead."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{unused.getsockname()[1]}"
+    found = {name: t for name, t in targets.items() if name != "orchestrator"} | {backend: dead}
+    flags = [f"--{name.replace('_', '-')}-target={target}" for name, target in found.items()]
+    return [sys.executable, "-m", "skipstone_orchestrator", "--port", "0", *flags, *_FLAGS]
+
+
+def _report(
+    backend: str,
+    healthy: OrchestratorClient,
+    missing: OrchestratorClient,
+    seeds: itertools.count[int],
+    n: int,
+) -> None:
+    ways = {"alive": (healthy, _READ_ONLY), "dead": (missing, _READ_ONLY), "off": (missing, _OFF)}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    told = []
     for number in range(_WARM_UP + n):
-        first_off = number % 2 == 0
-        runs = {
-            cache.mode: _timed(client, next(seeds), cache)
-            for cache in ((_OFF, _READ_ONLY) if first_off else (_READ_ONLY, _OFF))
-        }
-        cached_s, result = runs[CacheMode.READ_ONLY]
-        if number >= _WARM_UP:
-            added.append(1e3 * (cached_s - runs[CacheMode.OFF][0]))
-            told.append(1e3 * sum(f.delay_s for f in result.provenance.fallbacks))
-    p50, p90 = np.percentile(added, [50, 90])
+        order = list(ways)[number % 3 :] + list(ways)[: number % 3]
+        for way in order:
+            seconds, result = _timed(*ways[way], next(seeds))
+            if number >= _WARM_UP:
+                times[way].append(1e3 * seconds)
+                if way == "dead":
+                    told.append(1e3 * sum(f.delay_s for f in result.provenance.fallbacks))
+    alive, dead, off = (np.array(times[way]) for way in ("alive", "dead", "off"))
     line = {
         "figure": "dead_backend_added_ms",
         "backend": backend,
-        "p50": round(float(p50), 2),
-        "p90": round(float(p90), 2),
+        "p50": round(float(np.median(dead - alive)), 2),
+        "over_no_cache_ms": round(float(np.median(dead - off)), 2),
         "told_ms": round(float(np.median(told)), 3),
-        "told_ms_max": round(float(np.max(told)), 3),
+        "told_p99_ms": round(float(np.percentile(told, 99)), 3),
         "bar": BAR_MS,
         "n": n,
     }
@@ -90,7 +112,7 @@ def _report(backend: str, client: OrchestratorClient, seeds: itertools.count[int
 
 
 def _timed(
-    client: OrchestratorClient, seed: int, cache: CacheOptions
+    client: OrchestratorClient, cache: CacheOptions, seed: int
 ) -> tuple[float, GenerateResult]:
     params = GenerationParams(_PROMPT, num_inference_steps=1, seed=seed)
     start = time.perf_counter()
@@ -98,14 +120,12 @@ def _timed(
     return time.perf_counter() - start, result
 
 
-def _opens(client: OrchestratorClient, seeds: itertools.count[int], backend: str) -> bool:
-    _timed(client, next(seeds), _READ_ONLY)
+def _is_open(client: OrchestratorClient, backend: str, seeds: itertools.count[int]) -> bool:
+    if client.get_capabilities().model_id == "":
+        return False  # it is not connected to the executor yet
+    _timed(client, _READ_ONLY, next(seeds))
     states = {state.service: state.breaker for state in client.get_stats().services}
     return states[backend] is BreakerState.OPEN
-
-
-def _all_closed(client: OrchestratorClient) -> bool:
-    return all(state.breaker is BreakerState.CLOSED for state in client.get_stats().services)
 
 
 if __name__ == "__main__":
