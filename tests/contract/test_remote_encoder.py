@@ -407,7 +407,7 @@ def test_a_service_must_show_a_certificate_of_the_named_authority(
 def test_a_service_with_remote_models_needs_no_torch(
     encoders: list[TransformersEncoder],
 ) -> None:
-    """Its image is a tenth of the size: the extra is `embedding-remote` alone."""
+    """The extra `embedding-remote` is enough."""
     with serve_remote_models(RemoteModels(encoders[0])) as models:
         done = subprocess.run(
             [sys.executable, "-c", WITHOUT_TORCH, models.url],
