@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -337,3 +338,28 @@ def test_whatever_is_done_meanwhile_both_end_equal(both: Both, seed: int) -> Non
     assert dataclasses.astuple(both.source.get_stats("x")) == dataclasses.astuple(
         both.target.get_stats("x")
     )
+
+
+def test_callers_at_the_same_time_as_passes_leave_both_equal(tmp_path: Path) -> None:
+    """Upserts and deletions of the same entries, from four threads."""
+    with ExitStack() as stack:
+        both = Both(make_hnsw(tmp_path, stack), make_flat(tmp_path, stack))
+
+        def work(number: int) -> None:
+            rng = random.Random(number)
+            for _ in range(100):
+                name = f"e{rng.randrange(8)}"
+                if rng.random() < 0.7:
+                    put(both.index, entry(name, vec(rng.random(), 1), seed=rng.randrange(99)))
+                else:
+                    both.index.delete_entries("", [name])
+
+        with ThreadPoolExecutor(4) as threads:
+            running = [threads.submit(work, number) for number in range(4)]
+            while not all(future.done() for future in running):
+                both.run_pass()
+            for future in running:
+                future.result()
+        assert both.index.missed_writes == 0
+        both.move()
+        both.index.close()

@@ -516,3 +516,34 @@ def test_of_writers_of_one_step_the_same_one_wins_in_both(both: Both) -> None:
     both.store.commit_entry("", "entry")
     assert both.store.missed_writes == 0
     assert [s.copied for s in both.run_pass()] == [0]
+
+
+def test_callers_at_the_same_time_as_passes_leave_both_equal(make_both: MakeBoth) -> None:
+    """Writes, commits, pins, deletions and reads of the same entries, from four threads."""
+    both = make_both(source=open_lmdb)
+
+    def work(number: int) -> None:
+        rng = random.Random(number)
+        for turn in range(60):
+            name = f"e{rng.randrange(8)}"
+            with suppress(EntryNotFound):  # another thread deleted it
+                match rng.randrange(5):
+                    case 0 | 1:
+                        save(both.store, name, latents(100 * number + turn))
+                    case 2:
+                        both.store.delete_entries("", [name])
+                    case 3:
+                        both.store.pin_entries("", [name], rng.random() < 0.5)
+                    case _:
+                        both.store.get_entry("", name)
+
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(work, number) for number in range(4)]
+        while not all(future.done() for future in running):
+            both.run_pass()
+        for future in running:
+            future.result()
+    both.store.delete_entries("", ["e0"])
+    assert both.store.missed_writes == 0
+    both.move()
+    assert "e0" not in list_ids(both.target)
