@@ -32,6 +32,7 @@ from tests.unit.orchestrator.site import QUIET
 from skipstone.denoise.v1 import denoise_pb2
 from skipstone.embedding.v1 import embedding_pb2
 from skipstone.latent_kv.v1 import latent_kv_pb2
+from skipstone.migration.v1 import migration_pb2
 from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone.vector_index.v1 import vector_index_pb2
 from skipstone_client.aio import AsyncLatentKVClient, AsyncVectorIndexClient
@@ -46,8 +47,11 @@ from skipstone_orchestrator.server import mounted
 from skipstone_orchestrator.wiring import Backends, Orchestrator
 from skipstone_shared.embeddings import Embedding
 from skipstone_shared.grpc_aio_server import AsyncMounted, AsyncServer
-from skipstone_shared.grpc_server import InProcessSettings, in_process_server
+from skipstone_shared.grpc_server import InProcessSettings, Mounted, in_process_server
+from skipstone_shared.migration_server import with_migration
 from skipstone_vector_index.flat_index import FlatIndex
+from skipstone_vector_index.index_mover import IndexMover
+from skipstone_vector_index.mirrored_index import MirroredIndex
 from skipstone_vector_index.server import mount as mount_index
 
 WAIT_S = 20.0
@@ -58,10 +62,17 @@ SERVICES: list[ServiceDescriptor] = [
     embedding_pb2.DESCRIPTOR.services_by_name["Embedding"],
     latent_kv_pb2.DESCRIPTOR.services_by_name["LatentKV"],
     vector_index_pb2.DESCRIPTOR.services_by_name["VectorIndex"],
+    migration_pb2.DESCRIPTOR.services_by_name["Migration"],
     orchestrator_pb2.DESCRIPTOR.services_by_name["Orchestrator"],
 ]
 DENOISE: list[MethodDescriptor] = list(denoise_pb2.DESCRIPTOR.services_by_name["Denoise"].methods)
 RPCS: list[MethodDescriptor] = [method for service in SERVICES for method in service.methods]
+
+
+def moving_index() -> Mounted:
+    """An index whose entries move to another one."""
+    mirrored = MirroredIndex(FlatIndex(), FlatIndex())
+    return with_migration(mount_index(mirrored), IndexMover(mirrored))
 
 
 class AnyWords(BagOfWords):
@@ -129,6 +140,7 @@ def channels() -> Iterator[dict[str, grpc.Channel]]:
                 )
             ),
             "VectorIndex": stack.enter_context(in_process_server(mount_index(FlatIndex()))),
+            "Migration": stack.enter_context(in_process_server(moving_index())),
         }
         targets["Orchestrator"] = stack.enter_context(
             orchestrator(targets["VectorIndex"], targets["LatentKV"])
