@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import email.utils
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,8 @@ _PART_BYTES = 8 << 20
 """Bytes of a part of a large object; Amazon wants at least 5 MiB and at most 10,000 parts."""
 _WHOLE_BYTES = 2 * _PART_BYTES
 """Largest object that goes in one request; larger ones go in parts at the same time."""
-_PARTS_AT_A_TIME = 8
+_REQUESTS_AT_A_TIME = 16
+"""Of parts and of records, for all callers together."""
 _CONNECTIONS = 64
 _DELETED_AT_A_TIME = 1000
 """What one request may delete."""
@@ -90,7 +92,7 @@ class S3Bucket:
         self.name = address.bucket
         self._prefix = f"{prefix}/"
         self._client = _client(address)
-        self._pool = ThreadPoolExecutor(_PARTS_AT_A_TIME, "s3-part")
+        self._pool = ThreadPoolExecutor(_REQUESTS_AT_A_TIME, "s3-part")
 
     def get(self, key: str, size_bytes: int | None = None) -> memoryview | None:
         """An object, None when there is none.
@@ -306,9 +308,9 @@ def _session(credentials_file: Path | None) -> Any:
 
 
 def _time_of(answer: Mapping[str, Any]) -> float:
-    """When the server answered, by its own clock, in seconds since the epoch."""
-    date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-    return email.utils.parsedate_to_datetime(date).timestamp()
+    """When the server answered, by its own clock where it tells it, in seconds since the epoch."""
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return email.utils.parsedate_to_datetime(date).timestamp() if date else time.time()
 
 
 def _quietly(call: Callable[[], object]) -> None:

@@ -94,6 +94,15 @@ class S3Entries:
             return None
         return entry
 
+    def all_seen(self) -> list[SeenEntry]:
+        """All entries as of one record that is as new as this call, those that are over too."""
+        return self.change(lambda txn: list(self._seen.values()))
+
+    def has_value(self, name: ValueName) -> bool:
+        """Whether an entry, over or not, has a value as of the last record that is known."""
+        entry = self._seen.get(name.entry)
+        return entry is not None and name in entry.value_names()
+
     def refresh(self) -> None:
         """Waits until ``seen`` is as new as this call."""
         self.change(lambda txn: None)
@@ -122,15 +131,12 @@ class S3Entries:
 
     def checkpoint(self, after_records: int) -> bool:
         """Puts a checkpoint if so many records have come since the last; returns whether."""
-
-        def copy(txn: S3Transaction) -> tuple[int, Checkpoint]:
-            # On the thread of changes, else it would be of no one moment.
-            entries = [(entry.state, entry.rows) for entry in self._seen.values()]
-            return self._log.position, Checkpoint(entries, self.events.events)
-
         if self._log.position - self._checkpointed < after_records:
             return False
-        number, checkpoint = self.change(copy)
+        number, entries, events = self.change(
+            lambda txn: (self._log.position, list(self._seen.values()), self.events.events)
+        )
+        checkpoint = Checkpoint([(entry.state, entry.rows) for entry in entries], events)
         self._log.checkpoint(number, encode_checkpoint(number, checkpoint))
         self._checkpointed = number
         return True

@@ -1,8 +1,9 @@
 """What stands in the log of a store in S3: records of changes, and checkpoints of everything.
 
-Both are a frame (``record_format``) around compressed JSON, under the number of the record. In the
-JSON, entries and snapshots are records of ``record_format`` again, so that their versions are those
-of the other stores. A record is a list of what happened to entries, in order:
+Both are a frame (``record_format``) around compressed JSON, in a checkpoint a line per entry, under
+the number of the record. In the JSON, entries and snapshots are records of ``record_format`` again,
+so that their versions are those of the other stores. A record is a list of what happened to
+entries, in order:
 
 | what       | then                                  |
 |------------|---------------------------------------|
@@ -71,7 +72,8 @@ class Checkpoint:
 
 def encode_changes(number: int, writer: str, changes: Iterable[Change]) -> bytes:
     """The record with a number; ``writer`` makes it differ from those of other processes."""
-    return _pack(number, {"writer": writer, "changes": [_change_out(c) for c in changes]})
+    body = {"writer": writer, "changes": [_change_out(c) for c in changes]}
+    return _pack(number, _json(body))
 
 
 def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
@@ -80,19 +82,18 @@ def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
     Raises:
         DataCorrupt: it is damaged.
     """
-    return [_change_in(*fields) for fields in _unpack(number, data)["changes"]]
+    return [_change_in(*fields) for fields in json.loads(_unpack(number, data))["changes"]]
 
 
 def encode_checkpoint(number: int, checkpoint: Checkpoint) -> bytes:
-    """The checkpoint after the record with a number."""
-    body = {
-        "entries": [
-            [*state.key, _text(packed_entry(state)), [[s, _text(r)] for s, r in rows.items()]]
-            for state, rows in checkpoint.entries
-        ],
-        "events": [[e.sequence, e.kind.value, e.namespace, e.entry_id] for e in checkpoint.events],
-    }
-    return _pack(number, body)
+    """The checkpoint after the record with a number; takes a while, on any thread."""
+    events = [[e.sequence, e.kind.value, e.namespace, e.entry_id] for e in checkpoint.events]
+    # A line each: one text for all of them would hold CPython's lock for seconds.
+    lines = [_json(events)]
+    for state, rows in checkpoint.entries:
+        packed = [[step, _text(row)] for step, row in rows.items()]
+        lines.append(_json([*state.key, _text(packed_entry(state)), packed]))
+    return _pack(number, "\n".join(lines))
 
 
 def decode_checkpoint(number: int, data: bytes | memoryview) -> Checkpoint:
@@ -101,18 +102,18 @@ def decode_checkpoint(number: int, data: bytes | memoryview) -> Checkpoint:
     Raises:
         DataCorrupt: it is damaged.
     """
-    body = _unpack(number, data)
+    events, *entries = map(json.loads, _unpack(number, data).split(b"\n"))
     return Checkpoint(
         [
             (
-                decode_entry(_entry_row((namespace, entry_id)), _bytes(entry)),
-                {step: _bytes(record) for step, record in rows},
+                unpacked_entry((namespace, entry_id), _bytes(entry)),
+                {step: _bytes(row) for step, row in rows},
             )
-            for namespace, entry_id, entry, rows in body["entries"]
+            for namespace, entry_id, entry, rows in entries
         ],
         [
             EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id)
-            for sequence, kind, namespace, entry_id in body["events"]
+            for sequence, kind, namespace, entry_id in events
         ],
     )
 
@@ -155,16 +156,19 @@ def unpacked_entry(key: EntryKey, data: bytes) -> EntryState:
     return decode_entry(_entry_row(key), data)
 
 
-def _pack(number: int, body: Mapping[str, Any]) -> bytes:
-    text = json.dumps(body, separators=(",", ":")).encode()
-    return frame(str(number).encode(), _VERSION, zlib.compress(text, 1))
+def _pack(number: int, text: str) -> bytes:
+    return frame(str(number).encode(), _VERSION, zlib.compress(text.encode(), 1))
 
 
-def _unpack(number: int, data: bytes | memoryview) -> Any:
+def _unpack(number: int, data: bytes | memoryview) -> bytes:
     version, body = unframe(str(number).encode(), data)
     if version != _VERSION:
         raise DataCorrupt(f"record version {version}, this program knows {_VERSION}")
-    return json.loads(zlib.decompress(body))
+    return zlib.decompress(body)
+
+
+def _json(body: object) -> str:
+    return json.dumps(body, separators=(",", ":"))
 
 
 def _entry_row(key: EntryKey) -> bytes:

@@ -16,21 +16,17 @@ from skipstone_latent_kv.eviction_log import LogWatch
 from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyUsed
 from skipstone_latent_kv.latent_codec import CodecName, decode, encode
 from skipstone_latent_kv.record_format import EncodedValue, SnapshotRecord
-from skipstone_latent_kv.references import check_matches, reference
+from skipstone_latent_kv.references import reference
 from skipstone_latent_kv.s3_bucket import S3Address, S3Bucket
 from skipstone_latent_kv.s3_checks import check_bucket
 from skipstone_latent_kv.s3_entries import S3Entries
 from skipstone_latent_kv.s3_log import S3Log
+from skipstone_latent_kv.s3_reader import S3Reader
 from skipstone_latent_kv.s3_transaction import S3Transaction
 from skipstone_latent_kv.s3_upkeep import S3Upkeep
-from skipstone_latent_kv.s3_values import S3Values, ValueLost, ValueName
+from skipstone_latent_kv.s3_values import S3Values, ValueName
 from skipstone_latent_kv.store_metrics import StoreTotals
-from skipstone_shared.errors import (
-    FingerprintMismatch,
-    LatentNotFound,
-    SkipstoneError,
-    Unavailable,
-)
+from skipstone_shared.errors import SkipstoneError, Unavailable
 from skipstone_shared.latents import (
     LatentRef,
     SnapshotMetadata,
@@ -108,6 +104,7 @@ class S3Store:
         except BaseException:
             self._bucket.close()
             raise
+        self._reader = S3Reader(self._entries, self._values)
         self._upkeep = S3Upkeep(self._bucket, log, self._entries)
         self._quotas = quotas
         self._codec: CodecName = codec
@@ -162,31 +159,15 @@ class S3Store:
         """See ``MovableStore``."""
         key = incoming.check_ref(namespace, ref), ref.entry_id
         self._check_open()
-        lost: ValueLost | None = None
-        refreshed = False
-        while True:
-            try:
-                return self._read(key, ref)
-            except (LatentNotFound, FingerprintMismatch):
-                if refreshed:
-                    raise
-            except ValueLost as error:
-                if lost is not None and error.name == lost.name:
-                    self._remove_lost(error)
-                    raise _no_snapshot(ref) from error
-                lost = error
-            # Another process may have written, replaced or removed it.
-            self._entries.refresh()
-            refreshed = True
+        return self._reader.snapshot(key, ref)
 
     def touch_latent(self, namespace: str, ref: LatentRef) -> StoredSnapshot:
         """See ``LatentStore``; it asks the log, so that no process vouches for what another did."""
         key = incoming.check_ref(namespace, ref), ref.entry_id
         self._check_open()
-        self._entries.refresh()
-        stored, _ = self._head(key, ref)
+        head = self._reader.head(key, ref)
         self._entries.uses.count(key, self._clock())
-        return stored
+        return head
 
     def commit_entry(self, namespace: str, entry_id: str) -> StoredEntry:
         """See ``LatentStore``."""
@@ -377,33 +358,6 @@ class S3Store:
         txn.put_snapshot(key, record)
         txn.put(state.with_snapshot(step, growth, before is None, now + lease_s), used=True)
 
-    def _read(self, key: EntryKey, ref: LatentRef) -> Snapshot:
-        """A snapshot as this process knows it.
-
-        Raises:
-            ValueLost: its bytes are not there, or damaged.
-        """
-        stored, record = self._head(key, ref)
-        data: bytes | memoryview = self._values.read(ValueName(key, record.value_id), record)
-        if record.encoded is not None:
-            data = decode(data, record.metadata.parts)
-        return Snapshot(stored.ref, stored.metadata, data)
-
-    def _head(self, key: EntryKey, ref: LatentRef) -> tuple[StoredSnapshot, SnapshotRecord]:
-        entry = self._entries.seen(key)
-        record = entry.record(ref.step_index) if entry else None
-        if record is None:
-            raise _no_snapshot(ref)
-        stored = reference(key[0], record.metadata, record.xxh3_64)
-        check_matches(ref, stored)
-        return StoredSnapshot(stored, record.metadata), record
-
-    def _remove_lost(self, error: ValueLost) -> None:
-        """Removes an entry whose value is lost, unless it has another one by now."""
-        key = error.name.entry
-        self._logger.error("corrupt entry", namespace=key[0], entry_id=key[1], error=error.message)
-        self._change(lambda txn: txn.remove_lost(error.name))
-
     def _change(self, operation: Callable[[S3Transaction], T]) -> T:
         self._check_open()
         return self._entries.change(operation)
@@ -418,7 +372,3 @@ class S3Store:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise Unavailable("the store is closed")
-
-
-def _no_snapshot(ref: LatentRef) -> LatentNotFound:
-    return LatentNotFound(f"no snapshot at step {ref.step_index} of entry {ref.entry_id!r}")

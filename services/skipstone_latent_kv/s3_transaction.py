@@ -33,6 +33,10 @@ class SeenEntry:
         row = self.rows.get(step_index)
         return None if row is None else unpacked_snapshot(self.state.key, step_index, row)
 
+    def value_names(self) -> list[ValueName]:
+        """The values of its snapshots."""
+        return _value_names(self.state.key, self.rows)
+
 
 class S3Transaction:
     """Changes table and rows for all operations of one record; for one thread.
@@ -72,10 +76,7 @@ class S3Transaction:
 
     def value_names(self, key: EntryKey) -> list[ValueName]:
         """The values of an entry's snapshots."""
-        return [
-            ValueName(key, unpacked_snapshot(key, step, row).value_id)
-            for step, row in self.rows(key).items()
-        ]
+        return _value_names(key, self.rows(key))
 
     def stored_entry(self, state: EntryState) -> StoredEntry:
         """An entry as stores answer it."""
@@ -201,3 +202,9 @@ class S3Transaction:
         self.table.remove(key)
         self._rows[key] = {}
         self.removals.append((kind, *key))
+
+
+def _value_names(key: EntryKey, rows: Rows) -> list[ValueName]:
+    return [
+        ValueName(key, unpacked_snapshot(key, step, row).value_id) for step, row in rows.items()
+    ]

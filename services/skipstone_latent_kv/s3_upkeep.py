@@ -7,9 +7,7 @@ nothing to those who watch evictions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
-from skipstone_latent_kv.entry_table import EntryKey
 from skipstone_latent_kv.s3_bucket import S3Bucket
 from skipstone_latent_kv.s3_entries import S3Entries
 from skipstone_latent_kv.s3_log import S3Log
@@ -18,7 +16,9 @@ from skipstone_latent_kv.s3_values import VALUES, ValueName
 from skipstone_shared.structured_logging import get_logger
 
 _CHECKPOINT_RECORDS = 512
-"""Records that a start reads at most, besides those since the last sweep."""
+_CHECKPOINT_SHARE = 50
+"""A checkpoint comes after so many records, and after a fiftieth of the number of entries: writing
+all of them costs more than reading some records at a start."""
 
 LEFTOVER_S = 3600.0
 """Age at which a value that no entry has is one whose writer died. Long, since a write that puts
@@ -45,7 +45,8 @@ class S3Upkeep:
 
     def step(self) -> None:
         """Looks at some values, and shortens the log when it is time."""
-        if self._entries.checkpoint(_CHECKPOINT_RECORDS):
+        share = self._entries.table.entry_count() // _CHECKPOINT_SHARE
+        if self._entries.checkpoint(max(_CHECKPOINT_RECORDS, share)):
             self._log.prune()
         if not self._token:
             self._begin()
@@ -53,19 +54,23 @@ class S3Upkeep:
 
     def _begin(self) -> None:
         """Begins a round: what is in use now and is listed nowhere in it is lost."""
-        self._expected = self._entries.change(
-            lambda txn: {name for key in _keys(txn) for name in txn.value_names(key)}
-        )
+        self._expected = {
+            name for entry in self._entries.all_seen() for name in entry.value_names()
+        }
         abandoned = self._bucket.abandon_uploads(VALUES, LEFTOVER_S)
         if abandoned:
             self._logger.warning("uploads abandoned", count=abandoned)
 
     def _look_at_values(self) -> None:
-        page = self._bucket.page(VALUES, self._token)
+        # A token that the server no longer takes begins a new round with the next step.
+        token, self._token = self._token, ""
+        page = self._bucket.page(VALUES, token)
         found = {name: listed for listed in page.objects if (name := ValueName.parse(listed.key))}
         self._expected.difference_update(found)
         old = [name for name, listed in found.items() if listed.age_s > LEFTOVER_S]
-        strangers = self._entries.change(lambda txn: _unknown(txn, old)) if old else []
+        # What is of no entry by now never will be: its record would have come long ago.
+        self._entries.refresh()
+        strangers = [name for name in old if not self._entries.has_value(name)]
         if strangers:
             self._bucket.delete([name.key for name in strangers])
             self._logger.warning("values of no entry deleted", count=len(strangers))
@@ -75,8 +80,9 @@ class S3Upkeep:
 
     def _remove_lost(self) -> None:
         """Ends a round: removes entries whose values somebody else has deleted."""
-        lost = [name for name in self._expected if self._bucket.get(name.key) is None]
-        for name in lost:
+        for name in self._expected:
+            if not self._entries.has_value(name) or self._bucket.get(name.key) is not None:
+                continue
             if self._entries.change(functools.partial(S3Transaction.remove_lost, name=name)):
                 namespace, entry_id = name.entry
                 self._logger.error(
@@ -85,15 +91,3 @@ class S3Upkeep:
                     entry_id=entry_id,
                     error=f"value {name.key} is not in S3",
                 )
-
-
-def _keys(txn: S3Transaction) -> Sequence[EntryKey]:
-    return [
-        state.key
-        for namespace in txn.table.namespaces()
-        for state in txn.table.in_namespace(namespace)
-    ]
-
-
-def _unknown(txn: S3Transaction, names: Sequence[ValueName]) -> list[ValueName]:
-    return [name for name in names if name not in txn.value_names(name.entry)]
