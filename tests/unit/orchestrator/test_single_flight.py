@@ -55,10 +55,23 @@ def picture_of(events: Events) -> bytes:
     return next(e for e in events if isinstance(e, Artifact)).data
 
 
-async def _until_artifact(events: AsyncIterator[GenerateEvent]) -> None:
-    async for event in events:
-        if isinstance(event, Artifact):
-            return
+async def overtaken(site: Site, slow: AsyncIterator[GenerateEvent]) -> Provenance:
+    """What an equal request is told that came later; the first one has stopped at the picture."""
+
+    async def until_the_picture() -> None:
+        async for event in slow:
+            if isinstance(event, Artifact):
+                return
+
+    site.executor.gate, site.executor.gate_from = asyncio.Event(), 3
+    pulled = asyncio.create_task(until_the_picture())
+    await until(lambda: site.executor.requests)
+    quick = asyncio.create_task(site.events(PROMPT, seed=1))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    release(site)
+    await pulled
+    return provenance_of(await quick)
 
 
 async def abandon(task: asyncio.Task[Events]) -> None:
@@ -110,16 +123,8 @@ async def test_when_the_first_leaves_the_run_goes_on_for_the_second() -> None:
 @in_loop
 async def test_a_run_counts_though_the_first_leaves_between_its_end_and_the_last_event() -> None:
     async with running_site() as site:
-        site.executor.gate, site.executor.gate_from = asyncio.Event(), 3
         async with aclosing(site.stream(PROMPT, seed=1)) as first:
-            pulled = asyncio.create_task(_until_artifact(first))
-            await until(lambda: site.executor.requests)
-            second = asyncio.create_task(site.events(PROMPT, seed=1))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            release(site)
-            await pulled
-            told = provenance_of(await second)
+            told = await overtaken(site, first)
         assert (told.tier, told.executed_steps) == (HitTier.MISS, 10)
         assert len(site.executor.requests) == 1
 
@@ -138,17 +143,8 @@ async def test_who_joined_is_told_the_request_that_the_run_counts_for() -> None:
 @in_loop
 async def test_a_slow_first_joins_the_one_that_was_told_all_of_it_before() -> None:
     async with running_site() as site:
-        site.executor.gate, site.executor.gate_from = asyncio.Event(), 3
-        told: Events = []
         async with aclosing(site.stream(PROMPT, seed=1)) as slow:
-            pulled = asyncio.create_task(_until_artifact(slow))
-            await until(lambda: site.executor.requests)
-            quick = asyncio.create_task(site.events(PROMPT, seed=1))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            release(site)
-            await pulled
-            owner = provenance_of(await quick)
+            owner = await overtaken(site, slow)
             told = [event async for event in slow]
         joined = provenance_of(told)
         assert (joined.reason, joined.joined_request_id) == ("SINGLE_FLIGHT", owner.request_id)
