@@ -18,7 +18,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,7 @@ class SeaweedFS:
         """Where it is, for a store in a bucket that all tests of this run share."""
         return S3Address(BUCKET, self.endpoint, "us-east-1", True, self.credentials_file)
 
+    @cached_property
     def client(self) -> Any:
         """A client of the library, for what a test does behind the back of a store."""
         return boto3.client(
@@ -113,7 +114,7 @@ class SeaweedFS:
     def new_bucket(self) -> str:
         """Creates a bucket."""
         name = f"test-{uuid.uuid4().hex[:16]}"
-        self.client().create_bucket(Bucket=name)
+        self.client.create_bucket(Bucket=name)
         return name
 
     def hang(self) -> None:
@@ -144,7 +145,7 @@ class SeaweedFS:
             pass  # It answers: nobody may list buckets without a signature.
         except OSError:
             return False
-        client = self.client()
+        client = self.client
         # Where it is there from before, or the next call fails too.
         with suppress(BotoCoreError, ClientError):
             client.create_bucket(Bucket=BUCKET)

@@ -23,8 +23,7 @@ class Place:
         self.prefix = f"test-{uuid.uuid4().hex}"
         self.clock = Clock()
         self._stack = stack
-        self.client = server.client()
-        stack.callback(self.client.close)
+        self.client = server.client
         self.bucket = S3Bucket(server.address, self.prefix)
         stack.callback(self.bucket.close)
 

@@ -249,6 +249,7 @@ class TestRealProcesses:
         store = place.open(quotas=Quotas(QUOTA_BYTES))
         place.audit(store)
 
+    @pytest.mark.long
     def test_processes_that_are_killed_leave_nothing_behind(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:

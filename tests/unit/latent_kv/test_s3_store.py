@@ -309,7 +309,11 @@ class TestAnswersThatGetLost:
 class TestLikeTheStoreInMemory:
     """Leases, order and events are what they are elsewhere, whatever a record brings."""
 
-    @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
+    @pytest.mark.parametrize(
+        "policy",
+        [POLICIES[0], *(pytest.param(policy, marks=pytest.mark.long) for policy in POLICIES[1:])],
+        ids=lambda policy: type(policy).__name__,
+    )
     def test_any_sequence_of_calls_has_the_same_outcome(
         self, place: Place, policy: EvictionPolicy
     ) -> None:
