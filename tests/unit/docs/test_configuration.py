@@ -9,6 +9,7 @@ import pytest
 
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_embedding.config import EmbeddingSettings
+from skipstone_gateway.config import GatewaySettings
 from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_shared.config import ServiceSettings, resolve_settings
@@ -22,6 +23,7 @@ SETTINGS: list[type[ServiceSettings]] = [
     VectorIndexSettings,
     LatentKVSettings,
     DenoiseSettings,
+    GatewaySettings,
 ]
 ONE_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \|", re.MULTILINE)
 
