@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,14 +53,26 @@ def test_what_changes_numbers_is_in_the_key_and_a_run_still_resumes_exactly(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("compile_", ["blocks", "whole"])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("compile_", "build"), [("blocks", wan_pipeline), ("whole", flux_pipeline)]
+)
 def test_a_compiled_denoiser_is_another_key_and_resumes_exactly(
-    compile_: str, plain_key: str
+    compile_: str, build: Callable[[], Any]
 ) -> None:
-    with open_rig(flux_pipeline(), compile=compile_) as rig:
+    with open_rig(build()) as rig:
+        plain_key = plan_key(rig)
+    with open_rig(build(), compile=compile_) as rig:
         assert plan_key(rig) != plain_key
-        full = rig.run(snapshots=EVERY_STEP)
-        assert rig.run(resume=trajectory(full.refs[3])).picture == full.picture
+        # One frame, where it is a video.
+        params = dataclasses.replace(PARAMS, num_frames=1)
+        full = rig.run(params, snapshots=EVERY_STEP)
+        assert rig.run(params, resume=trajectory(full.refs[3])).picture == full.picture
+
+
+def test_a_model_whose_blocks_diffusers_does_not_name_is_not_compiled_block_by_block() -> None:
+    with pytest.raises(ModelUnusable, match="compile is blocks, which CogView4Pipeline cannot"):
+        place(cogview4_pipeline(), DenoiseSettings(compile="blocks"))
 
 
 def test_tiling_reaches_the_autoencoder() -> None:
