@@ -68,6 +68,10 @@ def _ours(error: ClientError) -> SkipstoneError:
             f"S3 refuses these credentials ({told}): they must be allowed to list the bucket and "
             "to get, put and delete objects below s3_prefix, and clocks must agree"
         )
-    if status in (408, 409, 429) or status >= 500:
+    if code == "NotImplemented":
+        return FailedPrecondition(
+            f"this S3 does not know a call that the store s3 needs ({told}): use another server"
+        )
+    if code == "RequestTimeout" or status in (408, 409, 429) or status >= 500:
         return Unavailable(f"S3 cannot serve just now ({told})")
     return FailedPrecondition(f"S3 refuses a call ({told}): see s3_endpoint and s3_region")
