@@ -15,6 +15,7 @@ whose put took so long does the same after it.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -25,6 +26,14 @@ _KEPT_S = 3600.0
 _CHECKPOINTS_KEPT = 2
 """One in case the newest is damaged; records since the older one are kept too."""
 _READ_AT_ONCE = 64
+
+
+def time_since_boot() -> float:
+    """Seconds since the boot, those too in which the machine slept.
+
+    Linux leaves these out of ``time.monotonic``, and it is sleep that the log must notice.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class S3Log:

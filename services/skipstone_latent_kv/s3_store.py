@@ -20,7 +20,7 @@ from skipstone_latent_kv.references import reference
 from skipstone_latent_kv.s3_bucket import S3Address, S3Bucket
 from skipstone_latent_kv.s3_checks import check_bucket
 from skipstone_latent_kv.s3_entries import S3Entries
-from skipstone_latent_kv.s3_log import S3Log
+from skipstone_latent_kv.s3_log import S3Log, time_since_boot
 from skipstone_latent_kv.s3_reader import S3Reader
 from skipstone_latent_kv.s3_transaction import S3Transaction
 from skipstone_latent_kv.s3_upkeep import S3Upkeep
@@ -67,7 +67,7 @@ class S3Store:
         event_history: int = 10_000,
         codec: CodecName = "lossless",
         clock: Callable[[], float] = time.time,
-        steady_clock: Callable[[], float] = time.monotonic,
+        steady_clock: Callable[[], float] = time_since_boot,
     ) -> None:
         """Checks the bucket and reads which entries there are.
 
