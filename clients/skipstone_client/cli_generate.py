@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,6 +13,7 @@ from rich.progress import Progress, TaskID, TimeElapsedColumn
 from rich.text import Text
 
 from skipstone_client._orchestrator_requests import ResultBuilder
+from skipstone_client.artifact_names import next_free
 from skipstone_client.cli_batch import (
     DEFAULT_CONCURRENCY,
     DEFAULT_RETRY_FOR_S,
@@ -84,7 +84,9 @@ def generate(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="File to write, over what is there; else the next free picture.png."
+            "--out",
+            "-o",
+            help="File to write, over what is there; else the next free picture.png or video.mp4.",
         ),
     ] = None,
     file: FileOption = None,
@@ -141,13 +143,13 @@ def generate(
         how = BatchOptions(target, namespace, timeout, concurrency, retry_for, as_json)
         run_batch(file, out, params, cache, how)
         return
-    out = _next_free() if out is None else out
-    _check_out(out)
+    _check_out(out or Path("picture"))
     with (
         errors_in_one_line(),
         OrchestratorClient(target, generate_timeout_s=timeout, credentials=credentials()) as client,
     ):
         result = _follow(client, params, cache, namespace, quiet=as_json)
+    out = out or next_free(result.artifact.media_type)
     try:
         out.write_bytes(result.artifact.data)
     except OSError as error:
@@ -156,12 +158,6 @@ def generate(
         print_json({"out": str(out), **plain(result)})
         return
     print_facts(stdout(), _picture_facts(out, result) | provenance_facts(result.provenance))
-
-
-def _next_free() -> Path:
-    """``picture.png``, or ``picture-2.png`` and so on: nobody asked to lose an earlier one."""
-    names = itertools.chain(["picture.png"], (f"picture-{n}.png" for n in itertools.count(2)))
-    return next(Path(name) for name in names if not Path(name).exists())
 
 
 def _check_out(out: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from skipstone_client.artifact_names import suffix_of
 from skipstone_client.batch.rows import Row
 from skipstone_client.json_values import plain
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument, SkipstoneError
@@ -26,13 +27,6 @@ from skipstone_shared.orchestration import GenerateResult
 MANIFEST = "manifest.jsonl"
 _LOCK = ".lock"
 _UNFINISHED = ".part"
-_SUFFIXES = {
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/webp": ".webp",
-    "image/gif": ".gif",
-    "video/mp4": ".mp4",
-}
 _FIELD = "--out"
 
 
@@ -122,7 +116,7 @@ class BatchFolder:
         """
         artifact = result.artifact
         stem = row.name or f"{row.number:05d}-{row.key[:8]}"
-        name = stem + _SUFFIXES.get(artifact.media_type, ".bin")
+        name = stem + suffix_of(artifact.media_type)
         _write_whole(self.path / name, artifact.data)
         outcome = Outcome(
             row.number,

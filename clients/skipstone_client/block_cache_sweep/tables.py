@@ -12,18 +12,17 @@ from typing import Any
 
 from rich.table import Table
 
+from skipstone_client.artifact_names import suffix_of
 from skipstone_client.block_cache_sweep.choice import Choice
 from skipstone_client.block_cache_sweep.measure import Measured, Refused
 from skipstone_client.block_cache_sweep.settings import Kind
 from skipstone_client.cli_output import seconds_text, table_of
 from skipstone_client.json_values import plain
 
-_SUFFIXES = {"image/png": "png", "image/gif": "gif", "video/mp4": "mp4"}
-
 
 def picture_name(number: int, row: Measured) -> str:
     """The file of a row's first result."""
-    return f"pictures/{number:03}.{_SUFFIXES[row.artifact.media_type]}"
+    return f"pictures/{number:03}{suffix_of(row.artifact.media_type)}"
 
 
 def row_values(number: int, row: Measured) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from skipstone.generation.v1 import generation_pb2
 from skipstone.orchestrator.v1 import orchestrator_pb2
+from skipstone_client.artifact_names import next_free
 from skipstone_client.cli_commands import build_app
 from skipstone_client.cli_output import bytes_text, seconds_text, share_text
 from skipstone_client.cli_up import JsonView, LogView, _service_flags
@@ -151,6 +152,16 @@ def test_a_picture_without_a_name_leaves_earlier_ones_as_they_are(tmp_path, monk
     assert ["picture-2.png" in told[0], "picture-3.png" in told[1]] == [True, True]
     assert Path("picture.png").read_bytes() == b"mine"
     assert Path("picture-2.png").read_bytes() == Path("picture-3.png").read_bytes() == PNG
+
+
+def test_a_clip_without_a_name_is_no_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [next_free("video/mp4"), next_free("image/gif")] == [
+        Path("video.mp4"),
+        Path("picture.gif"),
+    ]
+    Path("video.mp4").touch()
+    assert next_free("video/mp4") == Path("video-2.mp4")
 
 
 @pytest.mark.parametrize("option", ["--cache-mode", "--reuse-kind"])
