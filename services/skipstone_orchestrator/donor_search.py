@@ -89,6 +89,12 @@ class DonorSearch:
         self._repair = repair
         self._judge = judge
 
+    async def check(self, journal: Journal) -> bool:
+        """Whether the index would be asked: without it the prompt need not be encoded."""
+        with journal.fall_back(LOOKUP, self._index_guard.service) as index:
+            await self._index_guard.check()
+        return not index.failed
+
     async def find(
         self, query: Query, embedding: Embedding, journal: Journal, budget: Budget
     ) -> Decision:

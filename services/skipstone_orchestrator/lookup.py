@@ -144,6 +144,8 @@ class Lookup:
         )
 
     async def _approximate(self, query: Query, journal: Journal, budget: Budget) -> Decision:
+        if not await self._donors.check(journal):
+            return miss(LOOKUP_FAILED)
         embedding: Embedding | None = None
         with (
             journal.stage(BUILD_QUERY),

@@ -235,6 +235,20 @@ async def test_a_dead_store_is_not_written_to_since_that_would_only_cost_time() 
 
 
 @in_loop
+async def test_while_the_index_is_away_no_prompt_is_encoded_for_a_search() -> None:
+    async with running_site(breaker_failures=1) as site:
+        site.index.break_all(GONE, "search_entries", "get_capabilities")
+        read_only = CacheOptions(mode=CacheMode.READ_ONLY)
+        await site.generate(PROMPT, seed=1, cache=read_only)
+        site.embedder.calls.clear()
+        told = (await site.generate(PROMPT, seed=2, cache=read_only)).provenance
+        assert [(f.stage, f.service, f.reason) for f in told.fallbacks] == [
+            ("lookup", "vector_index", "BREAKER_OPEN")
+        ]
+        assert "embed_text" not in site.embedder.calls
+
+
+@in_loop
 async def test_a_donor_whose_latents_are_gone_is_passed_over_and_removed_from_the_index() -> None:
     async with running_site() as site:
         gone = (await site.generate(PROMPT, seed=1)).provenance.saved_entry_id
