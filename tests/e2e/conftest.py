@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,13 @@ from tests.e2e.tiny_model import write_tiny_model
 
 # Audits are drawn at random and would add steps that a test counts.
 _NO_AUDITS = ("--drift-audit-share", "0")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Lets what tests start see SIGINT: a shell has its background jobs, and theirs, ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
