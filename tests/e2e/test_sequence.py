@@ -70,7 +70,7 @@ def test_a_reworded_prompt_skips_as_many_steps_as_the_table_says(
 def test_a_prompt_with_another_meaning_is_run_in_full(cluster: Cluster, namespace: str) -> None:
     generate_saved(cluster, namespace)
     told = generate(cluster.client, namespace, UNRELATED).provenance
-    assert (told.tier, told.reason) == (HitTier.MISS, "BELOW_LOWEST_TIER")
+    assert (told.tier, told.reason) == (HitTier.MISS, "BELOW_MIN_SIMILARITY")
     assert told.executed_steps == STEPS
 
 

@@ -16,7 +16,7 @@ from skipstone_shared.errors import Unavailable
 
 ROUNDS = [
     # Took 210 s with ten other processes on two cores.
-    pytest.param(20, marks=pytest.mark.timeout(900)),
+    pytest.param(12, marks=pytest.mark.timeout(900)),
     pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
 ]
 """How often a service is killed: in `make test`, and in `make test-faults`."""

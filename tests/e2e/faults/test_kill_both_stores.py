@@ -160,7 +160,7 @@ def check_agreement(cluster: Cluster, namespace: str, states: KnownStates[Snapsh
 
 
 # Each store alone is killed 20 times already.
-@pytest.mark.parametrize("rounds", [pytest.param(8, marks=pytest.mark.timeout(600)), ROUNDS[-1]])
+@pytest.mark.parametrize("rounds", [pytest.param(5, marks=pytest.mark.timeout(600)), ROUNDS[-1]])
 def test_index_and_store_agree_after_every_kill(
     cluster: Cluster, namespace: str, rounds: int
 ) -> None:

@@ -80,9 +80,12 @@ def test_one_trace_shows_the_sequence_of_a_resumed_request(
 
     kv, index = "skipstone.latent_kv.v1.LatentKV", "skipstone.vector_index.v1.VectorIndex"
     embedding = "skipstone.embedding.v1.Embedding"
-    spans = trace_of(
-        collector, result, "save", f"{kv}/CommitEntry", f"{index}/UpsertEntries", GENERATE
-    )
+    run = "skipstone.denoise.v1.Denoise/RunDenoise"
+    of_store = (f"{kv}/{rpc}" for rpc in ("GetEntry", "ReadLatent", "WriteLatent", "CommitEntry"))
+    of_index = (f"{index}/{rpc}" for rpc in ("SearchEntries", "UpsertEntries"))
+    of_prompts = (f"{embedding}/{rpc}" for rpc in ("Embed", "Rerank"))
+    names = ("resume", "save", run, *of_store, *of_index, *of_prompts, GENERATE)
+    spans = trace_of(collector, result, *names)
 
     root = only(spans, GENERATE)
     assert root.parent_id == ""
@@ -96,7 +99,6 @@ def test_one_trace_shows_the_sequence_of_a_resumed_request(
     assert parents(f"{index}/SearchEntries") == [["lookup", "search"]]
     assert parents(f"{embedding}/Rerank") == [["lookup", "gate"]]
     assert ["lookup", "verify"] in parents(f"{kv}/GetEntry")
-    run = "skipstone.denoise.v1.Denoise/RunDenoise"
     assert parents("resume") == [["denoise"]]
     assert parents(run) == [["denoise"]]
     assert parents(f"{kv}/ReadLatent") == [["denoise", run]]

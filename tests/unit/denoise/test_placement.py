@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from accelerate import cpu_offload
+from diffusers.models.attention_dispatch import attention_backend
 from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, Rig, open_rig, trajectory
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, flux_pipeline, wan_pipeline
 
@@ -29,6 +30,13 @@ def plan_key(rig: Rig) -> str:
     return rig.engine.plan(PARAMS).compatibility_key
 
 
+@pytest.fixture(autouse=True)
+def _attention_of_others() -> Iterator[None]:
+    """Models choose the attention of the whole process, and other tests compare bits."""
+    with attention_backend():
+        yield
+
+
 @pytest.fixture(scope="module")
 def plain_key() -> str:
     with open_rig(flux_pipeline()) as rig:
@@ -38,7 +46,7 @@ def plain_key() -> str:
 @pytest.mark.parametrize(
     ("settings", "changes_latents"),
     [
-        ({"attention_backend": "_native_math"}, True),
+        ({"attention_backend": "_native_math", "max_concurrent_requests": 1}, True),
         ({"vae_tiling": True}, True),
         ({"vae_slicing": True}, False),
     ],
@@ -136,6 +144,7 @@ def test_an_attention_whose_package_is_missing_is_one_sentence() -> None:
     [
         ({"offload": "model"}, "device is cpu"),
         ({"offload": "group", "device": "cuda"}, "max_concurrent_requests must be 1"),
+        ({"attention_backend": "_native_math"}, "max_concurrent_requests must be 1"),
         ({"device_map": "balanced"}, "device must be cuda"),
         ({"device_memory": {"0": "70GiB"}}, "only for device_map"),
         (
