@@ -83,7 +83,7 @@ def run_batch(
     """
     folder_path = Path(f"{file.stem}-pictures") if out is None else out
     with errors_in_one_line(), polite_ends():
-        rows = read_rows(file, params, cache)
+        rows = read_rows(file, params, cache, how.namespace)
         with BatchFolder(folder_path) as folder:
             told = _Telling(len(rows), as_json=how.as_json)
             left = [row for row in rows if not told.was_done(folder.done(row))]

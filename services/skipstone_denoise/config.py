@@ -132,7 +132,7 @@ class DenoiseSettings(CallerSettings):
     max_size: int = Field(default=2048, ge=1)
     """Largest height and width in pixels; the position table of the model bounds it too."""
 
-    max_num_frames: int = Field(default=129, ge=1)
+    max_num_frames: int = Field(default=257, ge=1)
     """Largest number of frames of a video model."""
 
     block_cache: str = ""

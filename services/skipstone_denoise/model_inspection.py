@@ -244,6 +244,12 @@ def _check_defaults(profile: ModelProfile, settings: DenoiseSettings) -> None:
                 f"{name} is {value}, allowed are multiples of {profile.size_multiple} from "
                 f"{profile.min_size} to {profile.max_size}"
             )
+    frames = profile.default_num_frames
+    if not 1 <= frames <= profile.max_num_frames or (frames - 1) % profile.frame_step:
+        raise ModelUnusable(
+            f"default_num_frames is {frames}, allowed are 1 to {profile.max_num_frames} "
+            f"(max_num_frames), one more than a multiple of {profile.frame_step}"
+        )
     if not 1 <= profile.default_steps <= profile.max_steps:
         raise ModelUnusable(
             f"default_steps is {profile.default_steps}, allowed is 1 to {profile.max_steps}"

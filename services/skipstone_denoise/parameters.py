@@ -114,7 +114,10 @@ def _checked_guidance(params: GenerationParams, profile: ModelProfile) -> float:
     if value is None:
         return profile.default_guidance_scale
     if not profile.takes_guidance_scale:
-        raise _wrong("guidance_scale", "is given, but this model takes none", "unset")
+        # What was filled in comes back when a plan is run.
+        if value != profile.default_guidance_scale:
+            raise _wrong("guidance_scale", "is given, but this model takes none", "unset")
+        return value
     return _checked_scale("guidance_scale", value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Sequence
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -87,7 +88,7 @@ def _decode(image: EncodedImage, field: str, max_pixels: int) -> Image.Image:
         raise InvalidArgument(
             f"it cannot be decoded: {type(error).__name__}", field=field, allowed=allowed
         ) from None
-    except (ValueError, EOFError, IndexError, OverflowError) as error:
+    except (ValueError, EOFError, IndexError, OverflowError, struct.error) as error:
         # What damaged chunks of text, colour profiles and the like raise.
         raise InvalidArgument(
             f"it is damaged: {type(error).__name__}", field=field, allowed=allowed

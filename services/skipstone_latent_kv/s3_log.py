@@ -137,7 +137,8 @@ class S3Log:
 
     def note(self) -> None:
         """Notes how far this process has read, for ``prune``."""
-        self._seen.append((self._clock(), self.position))
+        if not self._seen or self._seen[-1][1] != self.position:
+            self._seen.append((self._clock(), self.position))
 
     def checkpoint(self, number: int, body: bytes) -> None:
         """Puts a checkpoint, and deletes those that nobody needs any more."""

@@ -95,10 +95,13 @@ class S3Transaction:
         self._note(Change("put", state.key, (packed_entry(state), used)))
 
     def put_snapshot(self, key: EntryKey, record: SnapshotRecord) -> None:
-        """Adds or replaces a snapshot; the bytes of the one before are garbage."""
+        """Adds or replaces a snapshot; the bytes of the one before are garbage.
+
+        The one before may be this very one, where a put that seemed lost has landed after all.
+        """
         step = record.metadata.step_index
         before = self.record(key, step)
-        if before is not None:
+        if before is not None and before.value_id != record.value_id:
             self.garbage.append(ValueName(key, before.value_id))
         self._set_row(key, step, packed_snapshot(key, record))
         self._note(Change("snapshot", key, (step, self._rows[key][step])))

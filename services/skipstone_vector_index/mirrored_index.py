@@ -136,13 +136,16 @@ class MirroredIndex:
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
         """Removes entries from both; fails when either cannot do it, and may be repeated."""
-        self.target.delete_entries(namespace, entry_ids)
-        return self.source.delete_entries(namespace, entry_ids)
+        # Not between the two halves of a write, whose second one would bring it back.
+        with self.writing:
+            self.target.delete_entries(namespace, entry_ids)
+            return self.source.delete_entries(namespace, entry_ids)
 
     def delete_partition(self, namespace: str, compatibility_key: str = "") -> int:
         """Removes a partition from both; fails when either cannot do it, and may be repeated."""
-        self.target.delete_partition(namespace, compatibility_key)
-        return self.source.delete_partition(namespace, compatibility_key)
+        with self.writing:
+            self.target.delete_partition(namespace, compatibility_key)
+            return self.source.delete_partition(namespace, compatibility_key)
 
     def get_stats(self, namespace: str) -> IndexStats:
         """Counts a namespace of the source; see `VectorIndex`."""

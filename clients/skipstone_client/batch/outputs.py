@@ -152,7 +152,7 @@ class BatchFolder:
     def _append(self, outcome: Outcome) -> None:
         line = _line(outcome)
         with self._appending:
-            os.write(self._manifest, line)
+            _write_all(self._manifest, line)
             os.fsync(self._manifest)
             self._outcomes[outcome.key] = outcome
 
@@ -189,6 +189,13 @@ def _is_whole(folder: Path, outcome: Outcome) -> bool:
     except OSError:
         return False
     return hashlib.sha256(data).hexdigest() == outcome.sha256
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Writes all of it: a disk that is nearly full takes a part without an error."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _write_whole(path: Path, data: bytes) -> None:

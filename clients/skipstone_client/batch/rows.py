@@ -32,8 +32,8 @@ class Row:
     Attributes:
         number: Its line in the file, from 1; of CSV without the header, of JSON and text lines
             without empty ones.
-        key: Tells it from every other row: a hash of all that it asks for, so that it stays the
-            same when rows are put before it.
+        key: Tells it from every other row: a hash of all that it asks for, its name and namespace,
+            so that it stays the same when rows are put before it.
         name: Stem of its output's name; empty where the file gives none.
         params: What to generate.
         cache: How to use the cache.
@@ -46,13 +46,16 @@ class Row:
     cache: CacheOptions
 
 
-def read_rows(path: Path, params: GenerationParams, cache: CacheOptions) -> list[Row]:
+def read_rows(
+    path: Path, params: GenerationParams, cache: CacheOptions, namespace: str = ""
+) -> list[Row]:
     """All rows of a file: `.jsonl` or `.ndjson`, `.csv` or `.tsv`, else a prompt a line.
 
     Args:
         path: The file, UTF-8.
         params: What a row does not say; its prompt is not used.
         cache: Likewise.
+        namespace: Where the rows run.
 
     Raises:
         InvalidArgument: The file cannot be read or has no row, or one has an unknown column or an
@@ -64,7 +67,7 @@ def read_rows(path: Path, params: GenerationParams, cache: CacheOptions) -> list
         raise InvalidArgument(f"cannot read {path}: {error.strerror}", field=_FIELD) from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is not UTF-8", field=_FIELD) from None
-    rows = list(_numbered(path, text, params, cache))
+    rows = list(_numbered(path, text, params, cache, namespace))
     if not rows:
         raise InvalidArgument(f"{path} has no row", field=_FIELD)
     _check_names(path, rows)
@@ -72,7 +75,7 @@ def read_rows(path: Path, params: GenerationParams, cache: CacheOptions) -> list
 
 
 def _numbered(
-    path: Path, text: str, params: GenerationParams, cache: CacheOptions
+    path: Path, text: str, params: GenerationParams, cache: CacheOptions, namespace: str
 ) -> Iterator[Row]:
     times: Counter[str] = Counter()
     for number, fields in enumerate(_fields(path, text), 1):
@@ -81,7 +84,8 @@ def _numbered(
         except ValidationError as error:
             raise InvalidArgument(f"row {number} of {path}: {_told(error)}", field=_FIELD) from None
         row_params, row_cache = asked.params(params), asked.cache(cache)
-        content = json.dumps([plain(row_params), plain(row_cache)], sort_keys=True)
+        told = [plain(row_params), plain(row_cache), asked.name, namespace]
+        content = json.dumps(told, sort_keys=True)
         times[content] += 1  # rows may be equal: without a seed each gives another picture
         digest = hashlib.sha256(f"{times[content]}:{content}".encode("utf-8", "surrogatepass"))
         yield Row(number, digest.hexdigest()[:_KEY_DIGITS], asked.name, row_params, row_cache)

@@ -284,6 +284,33 @@ class TestAnswersThatGetLost:
         assert store.delete_entries("", ["entry"]) == [True]
         place.audit(store)
 
+    def test_a_put_that_lands_after_it_was_taken_for_lost_keeps_its_bytes(
+        self, place: Place, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The library repeats a put whose first try still runs, and is told of a conflict."""
+        put_new, get = store._bucket.put_new, store._bucket.get
+        late: dict[str, bytes] = {}
+
+        def in_conflict(key: str, data: bytes) -> bool:
+            if key.startswith("values/") or late:
+                return put_new(key, data)
+            late[key] = data
+            return False
+
+        def not_yet(key: str, *size: int) -> Any:
+            if key in late and get(key) is None:
+                put_new(key, late[key])
+                return None
+            return get(key, *size)
+
+        monkeypatch.setattr(store._bucket, "put_new", in_conflict)
+        monkeypatch.setattr(store._bucket, "get", not_yet)
+        ref = Write.of("entry").to(store)
+        assert late
+        store.commit_entry("", "entry")
+        assert store.read_latent("", ref).ref == ref
+        place.audit(place.open())
+
     def test_a_write_that_fails_leaves_what_was_there_before(
         self, place: Place, store: S3Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -122,6 +122,13 @@ def subject(
         yield Subject(request.param, case, rig, full)
 
 
+def test_what_a_plan_has_filled_in_is_what_it_takes(subject: Subject) -> None:
+    """The orchestrator runs what was planned, with every default filled in."""
+    least = GenerationParams("a red circle", reference_inputs=subject.params.reference_inputs)
+    filled = subject.rig.engine.plan(least).params
+    assert subject.rig.engine.plan(filled).params == filled
+
+
 def test_a_run_resumed_from_its_own_snapshots_equals_the_full_run(subject: Subject) -> None:
     rig, full = subject.rig, subject.full
     if not subject.case.trajectory:
