@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypedDict
 
@@ -168,14 +170,9 @@ def open_redis_store(settings: LatentKVSettings, common: CommonOptions) -> Serve
         FailedPrecondition: it cannot be used; the message says why.
         Unavailable: it does not answer.
     """
-    try:
-        # Not with the imports above: who has another store need not have the library.
+    with _library_of("redis"):
         from skipstone_latent_kv.redis_connection import RedisAddress
         from skipstone_latent_kv.redis_store import RedisStore
-    except ModuleNotFoundError as error:
-        raise FailedPrecondition(
-            f"store redis needs {error.name}: pip install 'skipstone[latent-kv-redis]'"
-        ) from error
     address = RedisAddress(
         settings.redis_urls,
         settings.redis_password.get_secret_value(),
@@ -192,13 +189,9 @@ def open_s3_store(settings: LatentKVSettings, common: CommonOptions) -> ServedSt
         FailedPrecondition: it cannot be used; the message says why.
         Unavailable: it does not answer.
     """
-    try:
+    with _library_of("s3"):
         from skipstone_latent_kv.s3_bucket import S3Address
         from skipstone_latent_kv.s3_store import S3Store
-    except ModuleNotFoundError as error:
-        raise FailedPrecondition(
-            f"store s3 needs {error.name}: pip install 'skipstone[latent-kv-s3]'"
-        ) from error
     address = S3Address(
         bucket=settings.s3_bucket,
         endpoint=settings.s3_endpoint,
@@ -209,6 +202,17 @@ def open_s3_store(settings: LatentKVSettings, common: CommonOptions) -> ServedSt
         attempts=settings.s3_attempts,
     )
     return S3Store(address, settings.s3_prefix, codec=settings.codec, **common)
+
+
+@contextmanager
+def _library_of(store: str) -> Iterator[None]:
+    """A block that imports a store: who has another one need not have its library."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise FailedPrecondition(
+            f"store {store} needs {error.name}: pip install 'skipstone[latent-kv-{store}]'"
+        ) from error
 
 
 if __name__ == "__main__":

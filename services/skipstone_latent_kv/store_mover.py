@@ -22,7 +22,7 @@ from skipstone_shared.errors import (
     QuotaExceeded,
 )
 from skipstone_shared.latents import LatentRef, checked_entry_id, checked_namespace
-from skipstone_shared.migration import MigrationStep, RefusedEntry
+from skipstone_shared.migration import MigrationStep, RefusedEntry, StepTally, bad_page_token
 from skipstone_shared.stored_entries import (
     DEFAULT_LEASE_S,
     MAX_LEASE_S,
@@ -37,15 +37,10 @@ _SAME_TIME_S = 0.001
 
 
 @dataclasses.dataclass
-class _Done:
+class _Done(StepTally):
     """What a step has done so far; ``read_bytes`` counts what was only read back too."""
 
-    compared: int = 0
-    copied: int = 0
-    copied_bytes: int = 0
     read_bytes: int = 0
-    removed: int = 0
-    refused: list[RefusedEntry] = dataclasses.field(default_factory=list)
 
 
 class StoreMover:
@@ -197,12 +192,7 @@ class StoreMover:
             done.removed += sum(self._target.delete_entries(namespace, [entry_id]))
 
     def _told(self, done: _Done, next_page_token: str, page_token: str) -> MigrationStep:
-        return MigrationStep(
-            compared=done.compared,
-            copied=done.copied,
-            copied_bytes=done.copied_bytes,
-            removed=done.removed,
-            refused=tuple(done.refused),
+        return done.told(
             missed_writes=self._stores.missed_writes,
             source_entries=0 if page_token else self._source.totals().entry_count,
             next_page_token=next_page_token,
@@ -229,8 +219,4 @@ def _parsed(page_token: str) -> tuple[str, str]:
     with suppress(InvalidArgument):
         if slash:
             return checked_namespace(namespace), checked_entry_id(entry_id) if entry_id else ""
-    raise InvalidArgument(
-        "page_token is not one that a step returned",
-        field="page_token",
-        allowed="next_page_token of the step before, or empty",
-    )
+    raise bad_page_token()

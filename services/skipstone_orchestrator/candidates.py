@@ -59,6 +59,13 @@ class CandidateJudge:
         seen = self._was_seen(query, candidates)
         return [self._judge(query, policy, candidate, seen) for candidate in candidates]
 
+    def verdict_now(
+        self, query: Query, policy: ReusePolicy, candidates: Sequence[Ranked], place: int
+    ) -> Verdict:
+        """What becomes of one of them now: another seed may have been answered meanwhile."""
+        seen = self._was_seen(query, candidates)
+        return self._judge(query, policy, candidates[place], seen)
+
     def _was_seen(self, query: Query, candidates: Sequence[Ranked]) -> bool:
         """Whether the prompt was answered with another seed, here or by what became a donor."""
         return self._served.had_another_seed(query) or any(

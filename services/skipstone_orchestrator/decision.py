@@ -115,6 +115,10 @@ class Decision:
     policy: ReusePolicy | None = None
     result_version: str = ""
 
+    def policy_version(self, base: ReusePolicy) -> str:
+        """Version of the policy that decided, of the base where there was nothing to decide on."""
+        return self.result_version or base.version
+
 
 def miss(
     reason: str,

@@ -126,7 +126,7 @@ class DenoiseRun:
             num_inference_steps=query.schedule.num_inference_steps,
             seed=query.seed or 0,
             cache_mode=query.use.mode,
-            policy_version=decision.result_version or self._policy.version,
+            policy_version=decision.policy_version(self._policy),
             skip_steps=skip_steps,
             donor_entry_id=donor.entry_id if donor else "",
             donor_prompt=donor.prompt if donor else "",

@@ -117,9 +117,12 @@ class DonorSearch:
             return miss(LOOKUP_FAILED)
         if not hits:
             return miss(NO_CANDIDATE)
-        near = [hit for hit in hits if self._is_near(query, hit)]
-        # Whatever the gate says of the others, no policy takes them: it is not asked.
-        far = [hit for hit in hits if not self._is_near(query, hit)]
+        near: list[SearchHit] = []
+        far: list[SearchHit] = []
+        for hit in hits:
+            # Whatever the gate says of those that are far, no policy takes them: it is not asked.
+            is_donor = is_near(self._policies.base, hit.similarity, query.use.limits)
+            (near if is_donor else far).append(hit)
         found = miss(BELOW_MIN_SIMILARITY, similarity=hits[0].similarity)
         if near:
             found = await self._among(query, near, embedding.model_id, journal, budget)
@@ -155,9 +158,6 @@ class DonorSearch:
         found = await self._first_usable(query, policy, ranked, journal, budget)
         version = self._judge.opened(policy).version
         return dataclasses.replace(found, policy=policy, result_version=version)
-
-    def _is_near(self, query: Query, hit: SearchHit) -> bool:
-        return is_near(self._policies.base, hit.similarity, query.use.limits)
 
     async def result_version(self, query: Query, budget: Budget) -> str:
         """Version whose resumed results answer a request: of the policy that would decide now.
@@ -226,7 +226,7 @@ class DonorSearch:
                 verdicts[place] = Verdict(STALE_DONOR)
                 continue
             # While the store was asked, another seed of the prompt may have been answered.
-            verdict = self._judge.verdicts(query, policy, ranked)[place]
+            verdict = self._judge.verdict_now(query, policy, ranked, place)
             if verdict != verdicts[place]:
                 late = Verdict(SEED_DIVERSITY, tier=verdict.tier)
                 verdicts[place] = late if verdict.taken else verdict

@@ -113,7 +113,7 @@ class Explainer:
         return LookupDecision(
             tier=decision.tier,
             reason=decision.reason,
-            policy_version=decision.result_version or self._policy.version,
+            policy_version=decision.policy_version(self._policy),
             compatibility_key=query.compatibility_key,
             entry_id=exact_id,
             donor=decision.donor,

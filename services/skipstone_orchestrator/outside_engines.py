@@ -125,7 +125,7 @@ class OutsideEngines:
         return LookupDecision(
             tier=decision.tier,
             reason=decision.reason,
-            policy_version=decision.result_version or self._policy.version,
+            policy_version=decision.policy_version(self._policy),
             compatibility_key=query.compatibility_key,
             entry_id=self._entry_id(query, decision),
             donor=decision.donor,

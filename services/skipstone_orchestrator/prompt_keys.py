@@ -60,11 +60,7 @@ class PromptKeys:
     def words(self, prompt: str) -> str:
         """Hash of a prompt without runs of white space only: 32 hexadecimal digits."""
         text = " ".join(prompt.split())
-        return (
-            canonical_hash(text)[:_HASH_DIGITS]
-            if self._key is None
-            else self._digest("words", text)
-        )
+        return canonical_hash(text) if self._key is None else self._digest("words", text)
 
     def says(self, entry: IndexEntry, prompt: str) -> bool:
         """Whether an entry whose prompt is not kept was made from these words, case and all."""

@@ -8,15 +8,13 @@ nothing has found both indexes equal.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.index_entries import IndexEntry, LocatedEntry, Vector, VectorEntry
-from skipstone_shared.migration import MigrationStep, RefusedEntry
+from skipstone_shared.migration import MigrationStep, RefusedEntry, StepTally, bad_page_token
 from skipstone_vector_index.index import MovableIndex, VectorIndex
 from skipstone_vector_index.mirrored_index import MirroredIndex
 
@@ -29,15 +27,6 @@ _SAME_VECTOR = 1e-5
 
 _Located = dict[str, dict[str, LocatedEntry]]
 """Entries by id and partition."""
-
-
-@dataclasses.dataclass
-class _Done:
-    compared: int = 0
-    copied: int = 0
-    copied_bytes: int = 0
-    removed: int = 0
-    refused: list[RefusedEntry] = dataclasses.field(default_factory=list)
 
 
 class IndexMover:
@@ -58,7 +47,7 @@ class IndexMover:
         """Compares up to a hundred entries of one namespace, all that they are; see `Mover`."""
         side, first, token = _parsed(page_token)
         walked = self._source if side == "source" else self._target
-        done = _Done()
+        done = StepTally()
         namespaces = [name for name in _namespaces(walked) if name >= first]
         if not namespaces:
             return self._told(done, "target//" if side == "source" else "", page_token)
@@ -77,7 +66,7 @@ class IndexMover:
             goes_on = "target//" if side == "source" else ""
         return self._told(done, goes_on, page_token)
 
-    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> None:
+    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: StepTally) -> None:
         done.compared += len(entries)
         ids = list(dict.fromkeys(entry.entry_id for entry in entries))
         kept = _located(self._source, namespace, ids)
@@ -86,7 +75,7 @@ class IndexMover:
         if missing:
             self._copy(namespace, missing, done)
 
-    def _copy(self, namespace: str, entry_ids: Sequence[str], done: _Done) -> None:
+    def _copy(self, namespace: str, entry_ids: Sequence[str], done: StepTally) -> None:
         by_key: dict[str, list[VectorEntry]] = {}
         with self._indexes.writing:
             # Read again, now that nobody writes.
@@ -108,7 +97,9 @@ class IndexMover:
                     done.copied += 1
                     done.copied_bytes += item.vector.nbytes
 
-    def _remove_strangers(self, namespace: str, entries: Sequence[IndexEntry], done: _Done) -> None:
+    def _remove_strangers(
+        self, namespace: str, entries: Sequence[IndexEntry], done: StepTally
+    ) -> None:
         ids = list(dict.fromkeys(entry.entry_id for entry in entries))
         kept = _located(self._source, namespace, ids)
         strangers = [entry_id for entry_id in ids if entry_id not in kept]
@@ -129,14 +120,9 @@ class IndexMover:
             one, other = _unit(one), _unit(other)
         return bool(np.allclose(one, other, rtol=_SAME_VECTOR, atol=_SAME_VECTOR))
 
-    def _told(self, done: _Done, next_page_token: str, page_token: str) -> MigrationStep:
+    def _told(self, done: StepTally, next_page_token: str, page_token: str) -> MigrationStep:
         counted = () if page_token else _namespaces(self._source)
-        return MigrationStep(
-            compared=done.compared,
-            copied=done.copied,
-            copied_bytes=done.copied_bytes,
-            removed=done.removed,
-            refused=tuple(done.refused),
+        return done.told(
             missed_writes=self._indexes.missed_writes,
             source_entries=sum(self._source.get_stats(name).entry_count for name in counted),
             next_page_token=next_page_token,
@@ -171,9 +157,5 @@ def _parsed(page_token: str) -> tuple[str, str, str]:
     """Which index is walked, the namespace to go on in, and the token of its listing there."""
     match = _TOKEN.fullmatch(page_token or "source//")
     if match is None:
-        raise InvalidArgument(
-            "page_token is not one that a step returned",
-            field="page_token",
-            allowed="next_page_token of the step before, or empty",
-        )
+        raise bad_page_token()
     return match[1], match[2], match[3]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from skipstone_shared.errors import InvalidArgument
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RefusedEntry:
@@ -46,3 +48,46 @@ class MigrationStep:
     next_page_token: str
     source: str
     target: str
+
+
+@dataclasses.dataclass
+class StepTally:
+    """What a step has done so far; the fields are those of `MigrationStep`."""
+
+    compared: int = 0
+    copied: int = 0
+    copied_bytes: int = 0
+    removed: int = 0
+    refused: list[RefusedEntry] = dataclasses.field(default_factory=list)
+
+    def told(
+        self,
+        *,
+        missed_writes: int,
+        source_entries: int,
+        next_page_token: str,
+        source: str,
+        target: str,
+    ) -> MigrationStep:
+        """The step, once it is over."""
+        return MigrationStep(
+            self.compared,
+            self.copied,
+            self.copied_bytes,
+            self.removed,
+            tuple(self.refused),
+            missed_writes,
+            source_entries,
+            next_page_token,
+            source,
+            target,
+        )
+
+
+def bad_page_token() -> InvalidArgument:
+    """The error for a token of a pass that no step has told."""
+    return InvalidArgument(
+        "page_token is not one that a step returned",
+        field="page_token",
+        allowed="next_page_token of the step before, or empty",
+    )
