@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 from typing import Any
 
 from PIL import Image
@@ -11,12 +10,10 @@ from PIL import Image
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import ReferenceInput
+from skipstone_shared.picture_damage import PICTURE_DAMAGE
 
 MAX_PIXELS = 64_000_000
 """A small file may unpack to a huge picture; more pixels than this are refused."""
-
-_DAMAGE = (ValueError, EOFError, IndexError, OverflowError, struct.error)
-"""What damaged chunks of text, colour profiles and the like raise."""
 
 _FIELD = "params.reference_inputs.data"
 
@@ -50,7 +47,7 @@ def decode_picture(data: bytes) -> Image.Image:
                 allowed=f"at most {MAX_PIXELS} pixels",
             )
         return picture.convert("RGB")
-    except (*_DAMAGE, OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (*PICTURE_DAMAGE, OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise InvalidArgument(
             f"{_FIELD} is not a picture: {error}", field=_FIELD, allowed="a PNG or JPEG"
         ) from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Sequence
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from skipstone_shared.embeddings import EmbeddingInput, EncodedImage
 from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.picture_damage import PICTURE_DAMAGE
 
 MAX_PICTURE_BYTES = 4 << 20
 """Bytes of one encoded picture; gRPC's limit for a message is the same."""
@@ -88,8 +88,7 @@ def _decode(image: EncodedImage, field: str, max_pixels: int) -> Image.Image:
         raise InvalidArgument(
             f"it cannot be decoded: {type(error).__name__}", field=field, allowed=allowed
         ) from None
-    except (ValueError, EOFError, IndexError, OverflowError, struct.error) as error:
-        # What damaged chunks of text, colour profiles and the like raise.
+    except PICTURE_DAMAGE as error:
         raise InvalidArgument(
             f"it is damaged: {type(error).__name__}", field=field, allowed=allowed
         ) from None
