@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from skipstone.orchestrator.v1 import orchestrator_pb2 as pb
 from skipstone_client._paging import checked_page_size
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.generation import Artifact, GenerationParams, StepProgress
-from skipstone_shared.generation_messages import params_to_message
+from skipstone_shared.generation_messages import frames_to_messages, params_to_message
 from skipstone_shared.latent_messages import fingerprint_to_message
 from skipstone_shared.latents import LatentFingerprint
 from skipstone_shared.optional_fields import new_message
@@ -78,6 +79,7 @@ def save_request(
     fingerprint: LatentFingerprint,
     depth: int,
     namespace: str,
+    frames: Sequence[EncodedImage],
 ) -> pb.SaveRequest:
     """The request that makes an entry findable."""
     return new_message(
@@ -88,6 +90,7 @@ def save_request(
         seed=seed,
         fingerprint=fingerprint_to_message(fingerprint),
         depth=depth,
+        frames=frames_to_messages(frames),
     )
 
 

@@ -47,8 +47,7 @@ def encode_artifact(
     Returns:
         A PNG, or a video for more than one frame. Equal output gives equal bytes.
     """
-    first = output[0]
-    frames = [first] if isinstance(first, Image.Image) else list(first)
+    frames = frames_of(output)
     media_type, data = _encoded(frames, form)
     return Artifact(
         media_type=media_type,
@@ -58,6 +57,12 @@ def encode_artifact(
         num_frames=len(frames),
         frame_rate=form.frame_rate if len(frames) > 1 else 0.0,
     )
+
+
+def frames_of(output: Sequence[Image.Image | Sequence[Image.Image]]) -> list[Image.Image]:
+    """All frames of the output of a pipeline called with `output_type="pil"`; one of a picture."""
+    first = output[0]
+    return [first] if isinstance(first, Image.Image) else list(first)
 
 
 def _encoded(frames: Sequence[Image.Image], form: ArtifactFormat) -> tuple[str, bytes]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from skipstone_client.torch_arrays import to_tensor
-from skipstone_denoise.artifacts import ArtifactFormat, encode_artifact
+from skipstone_denoise.artifacts import ArtifactFormat, encode_artifact, frames_of
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.pipeline_call import (
     CallHooks,
@@ -29,7 +29,9 @@ from skipstone_denoise.scheduler_resume import capture_history
 from skipstone_denoise.scheduler_view import SchedulerView
 from skipstone_denoise.snapshots import SnapshotRecorder
 from skipstone_shared.denoise_runs import DenoiseEvent, DenoiseFinished, ResumeKind
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import Cancelled, Internal
+from skipstone_shared.frame_samples import sampled_frames
 from skipstone_shared.generation import BlockCacheReport, StepProgress
 
 _LOCK_POLL_S = 0.05
@@ -79,6 +81,7 @@ class DenoiseRun(CallHooks):
         is_cancelled: Callable[[], bool],
         *,
         wants_artifact: bool = True,
+        sample_frames: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Prepares a run.
@@ -92,6 +95,7 @@ class DenoiseRun(CallHooks):
             emit: Told of every step and of the artifact.
             is_cancelled: Asked at least once a step.
             wants_artifact: Whether to decode.
+            sample_frames: Frames of the artifact to tell at the end, 0 and up.
             clock: Seconds, for the times told.
         """
         self._model = model
@@ -102,6 +106,7 @@ class DenoiseRun(CallHooks):
         self._emit = emit
         self._is_cancelled = is_cancelled
         self._wants_artifact = wants_artifact
+        self._sample_frames = sample_frames
         self._clock = clock
         self._times = _Times()
         self._executed_steps = 0
@@ -140,6 +145,7 @@ class DenoiseRun(CallHooks):
             if self._recorder is not None:
                 self._recorder.stop_telling()
             self._emit(artifact)
+        frames = self._samples(output)
         refs, failures = self._recorder.finish(snapshot_wait_s) if self._recorder else ((), ())
         return DenoiseFinished(
             executed_steps=self._executed_steps,
@@ -152,6 +158,7 @@ class DenoiseRun(CallHooks):
             encode_time_s=self._times.encode_s,
             decode_time_s=decode_ended - self._times.loop_ended,
             snapshot_time_s=self._clock() - decode_ended,
+            frames=frames,
         )
 
     def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -249,6 +256,12 @@ class DenoiseRun(CallHooks):
         return call_pipeline(
             self._model.pipeline, view, self, arguments, latents_lock=self._model.decoder_lock
         )
+
+    def _samples(self, output: Any) -> tuple[EncodedImage, ...]:
+        """Frames of the artifact; the caller has it already and does not wait for them."""
+        if not self._sample_frames or not self._wants_artifact:
+            return ()
+        return sampled_frames(frames_of(output), self._sample_frames)
 
     def _record(self, step_index: int, latents: torch.Tensor) -> None:
         # A loop of a second-order scheduler has more turns than steps: its last turn is step N.

@@ -252,6 +252,7 @@ class DiffusersEngine:
                 emit,
                 is_cancelled,
                 wants_artifact=request.wants_artifact,
+                sample_frames=request.sample_frames,
                 clock=self._clock,
             )
             try:

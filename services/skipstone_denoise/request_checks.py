@@ -6,6 +6,7 @@ import itertools
 
 from skipstone_shared.denoise_runs import DenoiseRequest, ResumeFrom, ResumeKind, SnapshotPlan
 from skipstone_shared.errors import CompatibilityMismatch, InvalidArgument
+from skipstone_shared.frame_samples import MAX_FRAMES
 from skipstone_shared.latents import checked_entry_id
 from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
 
@@ -30,6 +31,12 @@ def check_request(request: DenoiseRequest, num_inference_steps: int, key: str) -
         _check_resume(request.resume, num_inference_steps)
     if request.snapshots is not None:
         _check_snapshots(request.snapshots, num_inference_steps)
+    if not 0 <= request.sample_frames <= MAX_FRAMES:
+        raise InvalidArgument(
+            f"sample_frames is {request.sample_frames}",
+            field="sample_frames",
+            allowed=f"0 to {MAX_FRAMES}",
+        )
     expected = request.expected_compatibility_key
     if expected and expected != key:
         raise CompatibilityMismatch(

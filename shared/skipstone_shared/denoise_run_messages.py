@@ -31,6 +31,8 @@ from skipstone_shared.generation_messages import (
     block_cache_report_to_message,
     duration_from_message,
     duration_to_message,
+    frames_from_messages,
+    frames_to_messages,
     params_from_message,
     params_to_message,
     progress_from_message,
@@ -77,6 +79,7 @@ def request_to_message(request: DenoiseRequest) -> denoise_pb2.RunDenoiseRequest
             if request.wants_artifact
             else denoise_pb2.OUTPUT_KIND_NONE
         ),
+        sample_frames=request.sample_frames,
     )
 
 
@@ -97,6 +100,7 @@ def request_from_message(message: denoise_pb2.RunDenoiseRequest) -> DenoiseReque
         ),
         expected_compatibility_key=message.expected_compatibility_key,
         wants_artifact=message.output != denoise_pb2.OUTPUT_KIND_NONE,
+        sample_frames=message.sample_frames,
     )
 
 
@@ -269,6 +273,7 @@ def _finished_to_message(event: DenoiseFinished) -> denoise_pb2.DenoiseFinished:
         decode_time=duration_to_message(event.decode_time_s),
         snapshot_time=duration_to_message(event.snapshot_time_s),
         compatibility_key=event.compatibility_key,
+        frames=frames_to_messages(event.frames),
     )
 
 
@@ -290,6 +295,7 @@ def _finished_from_message(message: denoise_pb2.DenoiseFinished) -> DenoiseFinis
         decode_time_s=duration_from_message(message.decode_time),
         snapshot_time_s=duration_from_message(message.snapshot_time),
         compatibility_key=message.compatibility_key,
+        frames=frames_from_messages(message.frames),
     )
 
 

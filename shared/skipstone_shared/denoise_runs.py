@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from enum import Enum
 
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.generation import (
     Artifact,
     BlockCacheReport,
@@ -57,7 +58,7 @@ class SnapshotPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DenoiseRequest:
-    """One run. ``params.seed`` must be set."""
+    """One run. ``params.seed`` must be set; ``sample_frames`` frames come with the end, 0 to 16."""
 
     namespace: str
     params: GenerationParams
@@ -65,6 +66,7 @@ class DenoiseRequest:
     snapshots: SnapshotPlan | None = None
     expected_compatibility_key: str = ""
     wants_artifact: bool = True
+    sample_frames: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class SnapshotFailure:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DenoiseFinished:
-    """The run is over; always the last event."""
+    """The run is over; always the last event. ``frames`` are those that were asked for."""
 
     executed_steps: int
     skip_steps: int
@@ -131,6 +133,7 @@ class DenoiseFinished:
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     snapshot_time_s: float = 0.0
+    frames: tuple[EncodedImage, ...] = ()
 
 
 DenoiseEvent = DenoiseStarted | StepProgress | SnapshotWritten | Artifact | DenoiseFinished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from google.protobuf import duration_pb2
 from google.protobuf.message import Message
 
 from skipstone.generation.v1 import generation_pb2
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.enum_messages import enum_member, optional_enum, required_enum
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import (
@@ -283,3 +285,22 @@ def artifact_header(artifact: Artifact) -> generation_pb2.ArtifactHeader:
         frame_rate=artifact.frame_rate,
         xxh3_64=checksum(artifact.data),
     )
+
+
+def frames_to_messages(frames: Iterable[EncodedImage]) -> list[generation_pb2.FrameSample]:
+    """The messages of frames.
+
+    Raises:
+        InvalidArgument: a value that cannot be sent; names the field.
+    """
+    return [
+        new_message(generation_pb2.FrameSample, media_type=frame.media_type, data=frame.data)
+        for frame in frames
+    ]
+
+
+def frames_from_messages(
+    messages: Iterable[generation_pb2.FrameSample],
+) -> tuple[EncodedImage, ...]:
+    """The frames of messages, as they are: `checked_frames` is for those of callers."""
+    return tuple(EncodedImage(message.media_type, message.data) for message in messages)

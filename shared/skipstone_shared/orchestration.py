@@ -203,6 +203,7 @@ class LookupDecision:
     candidates: tuple[Candidate, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
     key_steps: tuple[int, ...] = ()
+    donor_frames: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ def decision_to_message(decision: LookupDecision) -> orchestrator_pb2.LookupResp
         entry_id=decision.entry_id,
         key_steps=decision.key_steps,
         policy_version=decision.policy_version,
+        donor_frames=decision.donor_frames,
     )
 
 
@@ -123,6 +124,7 @@ def decision_from_message(message: orchestrator_pb2.LookupResponse) -> LookupDec
         entry_id=message.entry_id,
         key_steps=tuple(message.key_steps),
         policy_version=message.policy_version,
+        donor_frames=message.donor_frames,
     )
 
 

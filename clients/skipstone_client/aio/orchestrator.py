@@ -27,6 +27,7 @@ from skipstone_shared.deletion_messages import (
     leftovers_from_message,
     verify_request,
 )
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.explanation_messages import explanation_from_message
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.latents import LatentFingerprint
@@ -191,15 +192,27 @@ class AsyncOrchestratorClient(AsyncClient["OrchestratorAsyncStub"]):
         depth: int = 0,
         namespace: str = "",
         *,
+        frames: Sequence[EncodedImage] = (),
         timeout_s: float | None = None,
     ) -> Entry:
         """Makes an entry findable whose snapshots are in latent_kv. Idempotent.
+
+        Args:
+            entry_id: Entry the snapshots were written under.
+            prompt: Prompt of the run.
+            seed: Its seed.
+            fingerprint: Its fingerprint.
+            depth: Resumed runs between it and noise.
+            namespace: Namespace of the snapshots.
+            frames: Up to 16 small frames of what it made, of ``sampled_frames``; looked at where
+                ``LookupDecision.donor_frames`` asks for them.
+            timeout_s: Deadline of this call, in seconds.
 
         Raises:
             EntryNotFound: the entry is not in latent_kv, or its lease ended; write it again.
             Unavailable: a service behind it cannot be reached; repeat before the lease ends.
         """
-        request = save_request(entry_id, prompt, seed, fingerprint, depth, namespace)
+        request = save_request(entry_id, prompt, seed, fingerprint, depth, namespace, frames)
         return entry_from_message((await self._call(self._stub.Save, request, timeout_s)).entry)
 
     async def list_entries(

@@ -403,12 +403,17 @@ class RunDenoiseRequest(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     EXPECTED_COMPATIBILITY_KEY_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    SAMPLE_FRAMES_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Tenant or pool; empty means "default"."""
     expected_compatibility_key: _builtins.str
     """Compatibility key the caller planned with. Empty: not compared."""
     output: Global___OutputKind.ValueType
     """Whether the finished picture is wanted. Default (unspecified): encoded."""
+    sample_frames: _builtins.int
+    """Frames of the finished picture or clip wanted in `finished`, evenly spaced, 0 to 16. 0: none.
+    None come where no picture is wanted.
+    """
     @_builtins.property
     def params(self) -> _generation_pb2.GenerationParams:
         """Parameters. The seed must be set."""
@@ -430,10 +435,11 @@ class RunDenoiseRequest(_message.Message):
         snapshots: Global___SnapshotPlan | None = ...,
         expected_compatibility_key: _builtins.str = ...,
         output: Global___OutputKind.ValueType = ...,
+        sample_frames: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params", "resume", b"resume", "snapshots", b"snapshots"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_compatibility_key", b"expected_compatibility_key", "namespace", b"namespace", "output", b"output", "params", b"params", "resume", b"resume", "snapshots", b"snapshots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_compatibility_key", b"expected_compatibility_key", "namespace", b"namespace", "output", b"output", "params", b"params", "resume", b"resume", "sample_frames", b"sample_frames", "snapshots", b"snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -602,6 +608,7 @@ class DenoiseFinished(_message.Message):
     DECODE_TIME_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     COMPATIBILITY_KEY_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
     executed_steps: _builtins.int
     """Steps that were run."""
     skip_steps: _builtins.int
@@ -636,6 +643,12 @@ class DenoiseFinished(_message.Message):
     def snapshot_time(self) -> _duration_pb2.Duration:
         """Time the run waited for snapshots to be stored."""
 
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.FrameSample]:
+        """The frames that sample_frames asked for, in order: JPEGs with sides of at most 448 pixels, one
+        of a picture. Empty from an executor that does not know the field.
+        """
+
     def __init__(
         self,
         *,
@@ -649,10 +662,11 @@ class DenoiseFinished(_message.Message):
         decode_time: _duration_pb2.Duration | None = ...,
         snapshot_time: _duration_pb2.Duration | None = ...,
         compatibility_key: _builtins.str = ...,
+        frames: _abc.Iterable[_generation_pb2.FrameSample] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "compatibility_key", b"compatibility_key", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "executed_steps", b"executed_steps", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "snapshot_time", b"snapshot_time", "snapshots", b"snapshots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_cache", b"block_cache", "compatibility_key", b"compatibility_key", "decode_time", b"decode_time", "denoise_time", b"denoise_time", "encode_time", b"encode_time", "executed_steps", b"executed_steps", "frames", b"frames", "skip_steps", b"skip_steps", "snapshot_failures", b"snapshot_failures", "snapshot_time", b"snapshot_time", "snapshots", b"snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -739,3 +739,29 @@ class ArtifactHeader(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ArtifactHeader: _TypeAlias = ArtifactHeader  # noqa: Y015
+
+@_typing.final
+class FrameSample(_message.Message):
+    """One frame of what was made, small: to be looked at by a model that finds it again by its contents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    media_type: _builtins.str
+    """image/png or image/jpeg."""
+    data: _builtins.bytes
+    """Encoded bytes: 1 to 262,144."""
+    def __init__(
+        self,
+        *,
+        media_type: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "media_type", b"media_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrameSample: _TypeAlias = FrameSample  # noqa: Y015

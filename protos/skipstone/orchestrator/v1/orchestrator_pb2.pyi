@@ -716,6 +716,7 @@ class LookupResponse(_message.Message):
     ENTRY_ID_FIELD_NUMBER: _builtins.int
     KEY_STEPS_FIELD_NUMBER: _builtins.int
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    DONOR_FRAMES_FIELD_NUMBER: _builtins.int
     tier: Global___HitTier.ValueType
     """Tier of the decision."""
     reason: _builtins.str
@@ -736,6 +737,10 @@ class LookupResponse(_message.Message):
     """
     policy_version: _builtins.str
     """Version of the policy that decided."""
+    donor_frames: _builtins.int
+    """Frames that Save should be given: up to so many of what the run made, evenly spaced. 0: none,
+    since donors are found by their prompts or nothing is to be saved.
+    """
     @_builtins.property
     def donor(self) -> _latent_pb2.LatentRef:
         """Snapshot to resume from; unset on a miss."""
@@ -768,10 +773,11 @@ class LookupResponse(_message.Message):
         entry_id: _builtins.str = ...,
         key_steps: _abc.Iterable[_builtins.int] | None = ...,
         policy_version: _builtins.str = ...,
+        donor_frames: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "donor", b"donor", "rerank_score", b"rerank_score", "similarity", b"similarity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "candidates", b"candidates", "compatibility_key", b"compatibility_key", "donor", b"donor", "entry_id", b"entry_id", "fallbacks", b"fallbacks", "key_steps", b"key_steps", "policy_version", b"policy_version", "reason", b"reason", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "similarity", b"similarity", "skip_steps", b"skip_steps", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score", "_similarity", b"_similarity", "candidates", b"candidates", "compatibility_key", b"compatibility_key", "donor", b"donor", "donor_frames", b"donor_frames", "entry_id", b"entry_id", "fallbacks", b"fallbacks", "key_steps", b"key_steps", "policy_version", b"policy_version", "reason", b"reason", "rerank_score", b"rerank_score", "reuse_kind", b"reuse_kind", "similarity", b"similarity", "skip_steps", b"skip_steps", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rerank_score: _TypeAlias = _typing.Literal["rerank_score"]  # noqa: Y015
     _WhichOneofArgType__rerank_score: _TypeAlias = _typing.Literal["_rerank_score", b"_rerank_score"]  # noqa: Y015
@@ -961,6 +967,7 @@ class SaveRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Namespace; empty means "default"."""
     entry_id: _builtins.str
@@ -980,6 +987,13 @@ class SaveRequest(_message.Message):
     def fingerprint(self) -> _latent_pb2.LatentFingerprint:
         """Fingerprint of the run."""
 
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.FrameSample]:
+        """Frames of what the run made, in order, up to 16; one of a picture. Where donors are found by
+        their frames (LookupResponse.donor_frames) an entry without any is found only by the very same
+        request; elsewhere they are not looked at.
+        """
+
     def __init__(
         self,
         *,
@@ -989,10 +1003,11 @@ class SaveRequest(_message.Message):
         seed: _builtins.int = ...,
         fingerprint: _latent_pb2.LatentFingerprint | None = ...,
         depth: _builtins.int = ...,
+        frames: _abc.Iterable[_generation_pb2.FrameSample] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "entry_id", b"entry_id", "fingerprint", b"fingerprint", "namespace", b"namespace", "prompt", b"prompt", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "entry_id", b"entry_id", "fingerprint", b"fingerprint", "frames", b"frames", "namespace", b"namespace", "prompt", b"prompt", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
