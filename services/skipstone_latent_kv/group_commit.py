@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from skipstone_shared.errors import Unavailable
+from skipstone_shared.errors import DeadlineExceeded, Unavailable
+from skipstone_shared.request_context import remaining_s
 
 T = TypeVar("T")
 
@@ -62,12 +63,16 @@ class GroupCommitter:
     def run(self, operation: Callable[[Any], T], size_bytes: int = 0) -> T:
         """Runs an operation, waits for its commit and returns its result.
 
+        It waits no longer than the request that it works for has time.
+
         Args:
             operation: What to do.
             size_bytes: About how many bytes it writes.
 
         Raises:
             Unavailable: the committer is closed.
+            DeadlineExceeded: the time is over. The message says whether the operation had begun;
+                what had not begun never will.
             Exception: what the operation or the commit raised.
         """
         waiting = _Waiting(operation, size_bytes, Future())
@@ -75,7 +80,7 @@ class GroupCommitter:
             if self._closed:
                 raise Unavailable("the store is closed")
             self._queue.put(waiting)
-        result: T = waiting.outcome.result()
+        result: T = _result_in_time(waiting.outcome)
         return result
 
     def close(self) -> None:
@@ -90,8 +95,10 @@ class GroupCommitter:
         ended = False
         while not ended:
             batch, ended = self._next_batch()
-            if batch:
-                self._commit(batch)
+            # Those whose callers have given up do not begin any more.
+            begun = [w for w in batch if w.outcome.set_running_or_notify_cancel()]
+            if begun:
+                self._commit(begun)
 
     def _next_batch(self) -> tuple[list[_Waiting], bool]:
         """Waits for one operation and takes what else is there; True when it was the last."""
@@ -124,3 +131,15 @@ class GroupCommitter:
                 waiting.outcome.set_result(result)
             else:
                 waiting.outcome.set_exception(failure)
+
+
+def _result_in_time(outcome: Future[Any]) -> Any:
+    """The result, waited for no longer than the request has time."""
+    try:
+        return outcome.result(remaining_s())
+    except TimeoutError:
+        if outcome.done():  # In the last moment, or the error is the operation's own.
+            return outcome.result()
+    if outcome.cancel():
+        raise DeadlineExceeded("the store was busy with other changes; nothing was changed")
+    raise DeadlineExceeded("the store has not finished in time; the next call shows what changed")

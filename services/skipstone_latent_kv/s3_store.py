@@ -26,7 +26,7 @@ from skipstone_latent_kv.s3_transaction import S3Transaction
 from skipstone_latent_kv.s3_upkeep import S3Upkeep
 from skipstone_latent_kv.s3_values import S3Values, ValueName
 from skipstone_latent_kv.store_metrics import StoreTotals
-from skipstone_shared.errors import SkipstoneError, Unavailable
+from skipstone_shared.errors import DeadlineExceeded, SkipstoneError, Unavailable
 from skipstone_shared.latents import (
     LatentRef,
     SnapshotMetadata,
@@ -142,7 +142,7 @@ class S3Store:
         record = SnapshotRecord(metadata, xxh3_64, name.value_id, encoded)
         try:
             self._entries.change(lambda txn: self._put(txn, key, record, lease_s))
-        except Unavailable:
+        except (Unavailable, DeadlineExceeded):
             raise  # Whether the bytes are in use shows later; a sweep deletes them if not.
         except SkipstoneError:
             self._discard([name])

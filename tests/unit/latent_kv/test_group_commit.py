@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skipstone_latent_kv.group_commit import GroupCommitter, Operation, Outcome
-from skipstone_shared.errors import EntryNotFound, Unavailable
+from skipstone_shared.errors import DeadlineExceeded, EntryNotFound, Unavailable
+from skipstone_shared.request_context import request_scope
 
 
 class Journal:
@@ -106,3 +107,17 @@ def test_closing_finishes_what_waits_and_refuses_what_comes() -> None:
     assert journal.committed == ["a"]
     with pytest.raises(Unavailable):
         committer.run(add("b"))
+
+
+def test_nobody_waits_past_the_deadline_and_what_had_not_begun_never_does() -> None:
+    journal = Journal()
+    committer = GroupCommitter(journal.execute, max_batch=64)
+    journal.may_run.clear()
+    with request_scope(timeout_s=0.5), pytest.raises(DeadlineExceeded, match="the next call shows"):
+        committer.run(add("begun"))
+    with request_scope(timeout_s=0.0), pytest.raises(DeadlineExceeded, match="nothing was changed"):
+        committer.run(add("late"))
+    journal.may_run.set()
+    committer.run(add("next"))
+    committer.close()
+    assert journal.committed == ["begun", "next"]
