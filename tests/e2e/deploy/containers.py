@@ -83,7 +83,7 @@ class ContainerPod(Pod):
             workload: What it is a pod of.
             folder: For its data.
             network: Where it is found.
-            claims: Folders by the name of the claim that they stand for.
+            claims: Folders by the name of the claim that they stand for; its data are in `folder`.
         """
         super().__init__(workload, folder)
         self._network = network
@@ -101,11 +101,12 @@ class ContainerPod(Pod):
         pod, container = self.workload.pod["spec"], self.workload.container
         program, *words = self.workload.command
         user, security = pod["securityContext"], container["securityContext"]
+        aliases = (f"--network-alias={name}" for name in self.workload.services)
         assert security["readOnlyRootFilesystem"]
         assert not security["allowPrivilegeEscalation"]
         return [
             *("run", "--detach", "--name", self.name, "--pull", "never"),
-            *("--network", self._network.name, "--network-alias", self.workload.name),
+            *("--network", self._network.name, *aliases),
             *("--user", f"{user['runAsUser']}:{user['runAsGroup']}", "--read-only"),
             *("--read-only-tmpfs=false", "--security-opt", "no-new-privileges"),
             *(f"--cap-drop={name}" for name in security["capabilities"]["drop"]),
@@ -123,10 +124,10 @@ class ContainerPod(Pod):
         if "emptyDir" in volume:
             size = bytes_of(volume["emptyDir"]["sizeLimit"])
             return ["--tmpfs", f"{path}:rw,mode=1777,size={size}"]
-        if "persistentVolumeClaim" in volume:
-            source = self._claims[volume["persistentVolumeClaim"]["claimName"]]
+        if name != "data":
+            source = self._claims[volumes[name]["persistentVolumeClaim"]["claimName"]]
             return ["--volume", f"{source}:{path}:ro"]
-        # A claim of its own: what fsGroup does is done here.
+        # Its own: what fsGroup does is done here.
         source = self._folder / self.workload.name
         source.mkdir(exist_ok=True)
         group = self.workload.pod["spec"]["securityContext"]["fsGroup"]

@@ -257,7 +257,7 @@ class Release:
     def _publish(self) -> None:
         """Writes the addresses of all pods; in place, since the file is mounted elsewhere."""
         pods = itertools.chain(*self.pods.values())
-        lines = [f"{pod.address} {pod.workload.name}\n" for pod in pods]
+        lines = [f"{pod.address} {' '.join(pod.workload.services)}\n" for pod in pods]
         self._hosts.write_text("".join(["127.0.0.1 localhost\n", *lines]), encoding="utf-8")
 
     def target(self, key: str) -> str:

@@ -162,10 +162,12 @@ class Workload:
     Attributes:
         key: Section of the values file.
         manifest: The object.
+        services: Names of the Services that its pods are behind.
     """
 
     key: str
     manifest: Manifest
+    services: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -248,10 +250,18 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> Iterator[Manifest]:
 def workloads(manifests: list[Manifest]) -> list[Workload]:
     """The workloads of a release."""
     keys = {component: key for key, component in COMPONENTS.items()}
-    return [
-        Workload(keys[found["metadata"]["labels"]["app.kubernetes.io/component"]], found)
-        for found in of_kind(manifests, "Deployment", "StatefulSet")
-    ]
+    services = list(of_kind(manifests, "Service"))
+
+    def workload(found: Manifest) -> Workload:
+        labels = found["spec"]["template"]["metadata"]["labels"]
+        names = (
+            service["metadata"]["name"]
+            for service in services
+            if selects({"matchLabels": service["spec"]["selector"]}, labels)
+        )
+        return Workload(keys[labels["app.kubernetes.io/component"]], found, tuple(names))
+
+    return [workload(found) for found in of_kind(manifests, "Deployment", "StatefulSet")]
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -62,7 +62,7 @@ def test_clients_may_call_the_front_alone(name: str) -> None:
 def calls(source: Workload, destination: Workload) -> bool:
     """Whether the variables of one pod name the other."""
     targets = [v for n, v in source.own_environment.items() if n.endswith("_TARGET")]
-    return f"dns:///{destination.name}:{destination.port}" in targets
+    return any(f"dns:///{name}:{destination.port}" in targets for name in destination.services)
 
 
 def policies_of(

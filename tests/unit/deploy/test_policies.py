@@ -166,30 +166,46 @@ def test_who_writes_data_is_alone(name: str) -> None:
         assert workload.key in ("latentKv", "vectorIndex")
         assert spec["replicas"] == 1
         assert workload.name not in scaled
-        assert services[spec["serviceName"]]["spec"]["type"] == "ClusterIP"
+        assert services[spec["serviceName"]]["spec"]["clusterIP"] == "None"
         data = str(settings_of(workload).data_dir)
         mounts = {m["name"]: m["mountPath"] for m in workload.container["volumeMounts"]}
         assert data.startswith(mounts["data"] + "/")
-        for claim in spec.get("volumeClaimTemplates", ()):
-            assert claim["metadata"]["name"] == "data"
-            assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
-        volumes = {volume["name"] for volume in workload.pod["spec"]["volumes"]}
-        assert ("data" in volumes) != ("volumeClaimTemplates" in spec)
+
+
+def test_claims_have_one_writer_and_a_pod(name: str) -> None:
+    used = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for workload in all_workloads(name)
+        for volume in workload.pod["spec"]["volumes"]
+        if volume["name"] == "data" and "persistentVolumeClaim" in volume
+    }
+    claims = list(of_kind(release(name), "PersistentVolumeClaim"))
+    assert used - {"old-data"} == {claim["metadata"]["name"] for claim in claims}
+    assert all(claim["spec"]["accessModes"] == ["ReadWriteOncePod"] for claim in claims)
 
 
 def test_clients_see_every_replica(name: str) -> None:
     services = {found["metadata"]["name"]: found for found in of_kind(release(name), "Service")}
+    single = {w.name for w in all_workloads(name) if w.manifest["kind"] == "StatefulSet"}
+    for service in services.values():
+        if service["spec"].get("clusterIP") == "None":
+            assert service["spec"]["publishNotReadyAddresses"] is True
     for workload in all_workloads(name):
-        spec = services[workload.name]["spec"]
         if workload.protocol == "http":
+            spec = services[workload.name]["spec"]
             assert "clusterIP" not in spec
             assert spec["sessionAffinity"] == "ClientIP"
-        elif workload.manifest["kind"] == "Deployment":
-            assert spec["clusterIP"] == "None"
-            assert spec["publishNotReadyAddresses"] is True
         for variable, target in workload.own_environment.items():
+            if not variable.endswith("_TARGET") or not target:
+                continue
             # Only such a target is looked up as a whole, and spread over.
-            assert not variable.endswith("_TARGET") or target.startswith("dns:///") or not target
+            host = target.removeprefix("dns:///").partition(":")[0]
+            assert host != target
+            if host in services:
+                headless = services[host]["spec"].get("clusterIP") == "None"
+                assert headless != (host in single), target
+            else:
+                assert host.startswith("outside-")
 
 
 def test_an_autoscaler_decides_alone_and_scales_what_is_there(name: str) -> None:
@@ -214,7 +230,7 @@ def test_selectors_take_exactly_the_pods_of_their_workload(name: str) -> None:
     for service in of_kind(manifests, "Service"):
         selector = {"matchLabels": service["spec"]["selector"]}
         (taken_one,) = [w for w in found if selects(selector, w.labels)]
-        assert service["metadata"]["name"].removesuffix("-front") == taken_one.name
+        assert re.sub("-(front|pods)$", "", service["metadata"]["name"]) == taken_one.name
         for port in service["spec"]["ports"]:
             assert port["targetPort"] in taken_one.ports
     for ingress in of_kind(manifests, "Ingress"):
@@ -260,9 +276,7 @@ def test_pods_meet_the_restricted_level(name: str) -> None:
 
 def test_volumes_are_mounted_and_mounts_have_volumes(name: str) -> None:
     for workload in all_workloads(name):
-        claims = workload.manifest["spec"].get("volumeClaimTemplates", ())
         volumes = [volume["name"] for volume in workload.pod["spec"]["volumes"]]
-        volumes += [claim["metadata"]["name"] for claim in claims]
         mounts = [mount["name"] for mount in workload.container["volumeMounts"]]
         assert sorted(volumes) == sorted(mounts)
         files = [

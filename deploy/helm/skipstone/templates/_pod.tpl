@@ -182,14 +182,14 @@ spec:
         medium: Memory
         sizeLimit: {{ $service.sharedMemorySize }}
     {{- end }}
-    {{- if and $service.stateful (not $service.persistence.enabled) }}
+    {{- if $service.claim }}
+    - name: data
+      persistentVolumeClaim:
+        claimName: {{ $service.claim }}
+    {{- else if $service.stateful }}
     - name: data
       emptyDir:
         sizeLimit: {{ $service.persistence.size }}
-    {{- else if and $service.stateful $service.persistence.existingClaim }}
-    - name: data
-      persistentVolumeClaim:
-        claimName: {{ $service.persistence.existingClaim }}
     {{- end }}
     {{- with dig "model" "existingClaim" "" $service }}
     - name: models

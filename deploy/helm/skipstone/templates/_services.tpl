@@ -59,8 +59,9 @@ gateway:
 {{- $_ := set $service "protocol" ($facts.protocol | default "grpc") -}}
 {{- $_ := set $service "ownToken" (and $root.Values.access.clientTokenSecretName $facts.calls (ne $service.protocol "http")) -}}
 {{- $_ := set $service "fullname" (printf "%s-%s" (include "skipstone.fullname" $root) $facts.component) -}}
-{{- $engine := get $service.settings ($facts.engineSetting | default "") | default (first ($facts.ownEngines | default (list ""))) -}}
-{{- $_ := set $service "stateful" (has $engine ($facts.ownEngines | default list)) -}}
+{{- $engine := include "skipstone.ownEngine" (dict "root" $root "key" $key) -}}
+{{- $_ := set $service "stateful" (not (empty $engine)) -}}
+{{- $_ := set $service "claim" (include "skipstone.claim" $service) -}}
 {{- $_ := set $service "autoscaled" (dig "autoscaling" "enabled" false $own) -}}
 {{- if and $service.stateful (or (gt (int $service.replicas) 1) $service.autoscaled) -}}
 {{- fail (printf "%s keeps its data itself (%s: %s), which only one process may: replicas must be 1, without autoscaling" $key $facts.engineSetting $engine) -}}
@@ -74,6 +75,33 @@ gateway:
 {{- toYaml $services -}}
 {{- end }}
 
+{{/* The engine with which a service keeps its data itself, empty if it does not. Input: root, key. */}}
+{{- define "skipstone.ownEngine" -}}
+{{- $facts := get (include "skipstone.facts" .root | fromYaml) .key -}}
+{{- with $facts.ownEngines -}}
+{{- $engine := dig "settings" $facts.engineSetting (first .) (get $.root.Values $.key) -}}
+{{- if has $engine . }}{{ $engine }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+The claim of a service, empty without one. A claim cannot change its class, so that another class is
+another claim, and the one before stays.
+*/}}
+{{- define "skipstone.claim" -}}
+{{- if and .stateful .persistence.enabled -}}
+{{- .persistence.existingClaim | default (list .fullname "data" .persistence.storageClass | compact | join "-") -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+What follows the name of a service in that of its headless Service. Who may keep its data itself has two
+Services, whatever its engine: none can become headless or cease to be, so callers change between them.
+*/}}
+{{- define "skipstone.headlessSuffix" -}}
+{{ if .ownEngines }}-pods{{ end }}
+{{- end }}
+
 {{/* gRPC target of a service, for those that call it. Input: root, key, by. */}}
 {{- define "skipstone.target" -}}
 {{- $own := get .root.Values .key -}}
@@ -81,7 +109,8 @@ gateway:
 {{- if and $own.enabled $own.target -}}
 {{- fail (printf "%s.target is for releases that do not install it: unset it, or %s.enabled" .key .key) -}}
 {{- else if $own.enabled -}}
-dns:///{{ include "skipstone.fullname" .root }}-{{ $facts.component }}:{{ $facts.port }}
+{{- $suffix := ternary (include "skipstone.headlessSuffix" $facts) "" (empty (include "skipstone.ownEngine" .)) -}}
+dns:///{{ include "skipstone.fullname" .root }}-{{ $facts.component }}{{ $suffix }}:{{ $facts.port }}
 {{- else if $own.target -}}
 {{ $own.target }}
 {{- else if not (and (eq .key "latentKv") (has .by (list "denoise" "gateway"))) -}}
