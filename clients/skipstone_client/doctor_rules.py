@@ -11,6 +11,7 @@ from skipstone_client.doctor_facts import (
     ServiceFacts,
     Severity,
 )
+from skipstone_client.doctor_model_rules import MODEL_RULES
 from skipstone_shared.orchestration import BreakerState, CacheMode
 
 MAX_CLOCK_SKEW_S = 2.0
@@ -24,7 +25,6 @@ MAX_COUNT_DIFFERENCE = 0.1
 
 _FEW_ENTRIES = 20
 _MANY_DROPPED = 0.05
-_NOT_CALIBRATED = ("NO_CALIBRATION", "CALIBRATION_MISMATCH")
 
 FULL_DISK = 0.02
 """Share of a disk below which there is no room for another entry of some size."""
@@ -110,51 +110,6 @@ def _clocks(facts: DeploymentFacts) -> Iterator[Finding]:
                 f"the clock of {service.service} is {abs(offset):.1f} s {direction} this machine's",
                 "run a time service on both; leases and times to live go by these clocks",
             )
-
-
-def _models(facts: DeploymentFacts) -> Iterator[Finding]:
-    if facts.embedding is None or not facts.index_sample:
-        return
-    current = facts.embedding.model_id
-    others = {e.embedding_model_id for e in facts.index_sample} - {current, ""}
-    if others:
-        alone = all(e.embedding_model_id not in ("", current) for e in facts.index_sample)
-        yield Finding(
-            "embedding_model",
-            Severity.WARNING,
-            "vector_index",
-            f"entries of {', '.join(sorted(others))} are in the index, and the embedding service "
-            f"has {current}: they are never found" + (" (all that were looked at)" * alone),
-            "new requests fill the index again; go back to the old model, or delete the old "
-            "entries to free their bytes",
-        )
-
-
-def _gate(facts: DeploymentFacts) -> Iterator[Finding]:
-    if facts.embedding is not None and not facts.embedding.reranker_id:
-        yield Finding(
-            "reranker",
-            Severity.WARNING,
-            "embedding",
-            "the embedding service has no reranker; with the default gate nothing but exact "
-            "repeats is reused",
-            "set the embedding service's reranker, or accept swapped prompts with "
-            "gate = similarity",
-        )
-
-
-def _calibration(facts: DeploymentFacts) -> Iterator[Finding]:
-    reasons = facts.reuse_reasons
-    unfit = sorted({reason for reason in reasons if reason in _NOT_CALIBRATED})
-    if unfit and all(reason in _NOT_CALIBRATED for reason in reasons):
-        yield Finding(
-            "calibration",
-            Severity.WARNING,
-            "orchestrator",
-            f"stored entries are not reused by their own prompts: {', '.join(unfit)}",
-            "make a calibration for these services with `skipstone calibrate` and set "
-            "calibration_file; `skipstone explain` tells the details",
-        )
 
 
 def _stores(facts: DeploymentFacts) -> Iterator[Finding]:
@@ -309,9 +264,6 @@ _RULES: tuple[Callable[[DeploymentFacts], Iterator[Finding]], ...] = (
     _breakers,
     _versions,
     _clocks,
-    _models,
-    _gate,
-    _calibration,
     _stores,
     _quota,
     _disks,
@@ -320,4 +272,5 @@ _RULES: tuple[Callable[[DeploymentFacts], Iterator[Finding]], ...] = (
     _drift,
     _executor,
     _mode,
+    *MODEL_RULES,
 )

@@ -16,7 +16,7 @@ from skipstone_shared.denoise_runs import (
     DenoiseStats,
     GenerationPlan,
 )
-from skipstone_shared.embeddings import Embedding
+from skipstone_shared.embeddings import Embedding, EmbeddingInput
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.index_entries import (
@@ -38,10 +38,16 @@ from skipstone_shared.stored_entries import (
 
 
 class Embedder(Protocol):
-    """Turns prompts into search vectors."""
+    """Turns prompts, and frames where its model sees, into search vectors."""
 
     async def embed_text(self, text: str, *, namespace: str = "") -> Embedding:
         """The vector of one text, with the id of the model it comes from."""
+        ...
+
+    async def embed(
+        self, inputs: Sequence[EmbeddingInput], *, namespace: str = ""
+    ) -> list[Embedding | SkipstoneError]:
+        """Per input its vector, or why it has none: `InvalidArgument` for what cannot be read."""
         ...
 
 

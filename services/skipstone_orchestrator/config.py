@@ -24,6 +24,7 @@ from skipstone_orchestrator.rate_limits import check_rates
 from skipstone_orchestrator.reuse_policy import TABLE_STEPS, ReusePolicy, Tables, Tier
 from skipstone_shared.config import CallerSettings, Port
 from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.frame_samples import MAX_FRAMES
 from skipstone_shared.orchestration import CacheMode, ReuseKind
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
@@ -69,6 +70,15 @@ class OrchestratorSettings(CallerSettings):
     """What decides behind the search: rerank asks the reranker of the embedding service, and where
     it has none or it fails there is no approximate hit; similarity leaves it to the search alone,
     which takes a swap for a rewording."""
+
+    donor_vectors: Literal["prompts", "frames"] = "prompts"
+    """By what donors are found: by their prompts, or by frames of what they show, for which the
+    embedding service needs a model that sees. The search only shortlists: what is taken is up to
+    the gate, which compares prompts, so frames need gate rerank. Entries saved under the other
+    setting, or without frames, are found by nobody but the very same request."""
+
+    donor_frames: int = Field(default=8, ge=1, le=MAX_FRAMES)
+    """Frames of a clip that are looked at with donor_vectors frames, evenly spaced."""
 
     calibration_file: str = BUNDLED
     """File of `skipstone calibrate` that says which score may skip how much: bundled is that of the
@@ -274,6 +284,11 @@ class OrchestratorSettings(CallerSettings):
         """Cache mode of requests that give none."""
         return CacheMode(self.cache_mode)
 
+    @property
+    def sampled_frames(self) -> int:
+        """Frames by which a run is found; 0: by its prompt."""
+        return self.donor_frames if self.donor_vectors == "frames" else 0
+
     def cache_defaults(self) -> CacheDefaults:
         """What holds for requests that do not say."""
         return CacheDefaults(self.default_mode, self.top_k, self.donor_choices, self.donor_margin)
@@ -296,6 +311,15 @@ class OrchestratorSettings(CallerSettings):
     def _enough_window(self) -> Self:
         if self.drift_window < self.drift_min_audits:
             raise ValueError("drift_window must be at least drift_min_audits")
+        return self
+
+    @model_validator(mode="after")
+    def _frames_need_a_gate(self) -> Self:
+        if self.donor_vectors == "frames" and self.gate != "rerank":
+            raise ValueError(
+                "donor_vectors frames needs gate rerank: how near a prompt is to a picture says "
+                "nothing about how much of its run can be skipped"
+            )
         return self
 
     def policy(self) -> ReusePolicy:

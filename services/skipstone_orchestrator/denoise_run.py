@@ -50,6 +50,7 @@ class DenoiseRun:
         store_guard: Guard,
         policy: ReusePolicy,
         lease_s: float,
+        donor_frames: int,
         plan: GenerationPlan,
         query: Query,
         decision: Decision,
@@ -63,6 +64,7 @@ class DenoiseRun:
             store_guard: Guard of latent_kv, asked whether snapshots have a chance.
             policy: Says which steps are stored.
             lease_s: Lease of what is written, in seconds.
+            donor_frames: Frames of what it makes that a save needs; 0: none.
             plan: Plan of the run; its parameters have a seed.
             query: The request.
             decision: Where the run starts.
@@ -73,6 +75,7 @@ class DenoiseRun:
         self._store_guard = store_guard
         self._policy = policy
         self._lease_s = lease_s
+        self._donor_frames = donor_frames
         self._plan = plan
         self._query = query
         self._decision = decision
@@ -174,11 +177,13 @@ class DenoiseRun:
         if decision.donor is not None:
             kind = RESUME_KINDS[decision.kind]
             resume = ResumeFrom(decision.donor, decision.skip_steps, kind)
+        snapshots = await self._snapshot_plan()
         return DenoiseRequest(
             self._query.namespace,
             self._plan.params,
             resume=resume,
-            snapshots=await self._snapshot_plan(),
+            snapshots=snapshots,
+            sample_frames=self._donor_frames if snapshots is not None else 0,
             expected_compatibility_key=self._plan.compatibility_key,
         )
 
@@ -265,6 +270,7 @@ class DenoiseRun:
             snapshots=self._finished.snapshots,
             depth=decision.donor_depth + 1 if resumed else 0,
             embedding=decision.embedding,
+            frames=self._finished.frames,
             replaces=decision.replaces,
         )
         if self._saver.save(job):

@@ -27,6 +27,7 @@ from skipstone_orchestrator.decision import (
     Query,
     miss,
 )
+from skipstone_orchestrator.donor_vectors import DonorVectors
 from skipstone_orchestrator.entry_reader import EntryReader, find_snapshot
 from skipstone_orchestrator.gate import Gate
 from skipstone_orchestrator.guard import Guard, within
@@ -55,6 +56,7 @@ class DonorSearch:
         *,
         index: EntryIndex,
         index_guard: Guard,
+        vectors: DonorVectors,
         services: DecidingServices,
         services_guard: Guard,
         reader: EntryReader,
@@ -69,6 +71,7 @@ class DonorSearch:
         Args:
             index: Finds candidates.
             index_guard: Its guard.
+            vectors: Knows by what donors are found.
             services: Know who decides.
             services_guard: Guard of the embedding service.
             reader: Knows which latents are really there.
@@ -80,6 +83,7 @@ class DonorSearch:
         """
         self._index = index
         self._index_guard = index_guard
+        self._vectors = vectors
         self._services = services
         self._services_guard = services_guard
         self._reader = reader
@@ -180,7 +184,7 @@ class DonorSearch:
             query.compatibility_key,
             [embedding.vector],
             query.use.top_k,
-            embedding_model_id=embedding.model_id,
+            embedding_model_id=self._vectors.searched(embedding),
         )
         return found[0]
 

@@ -27,7 +27,9 @@ from skipstone_orchestrator.reuse_policy import ReusePolicy, default_key_steps
 from skipstone_orchestrator.saver import EntryWriter, SaveJob
 from skipstone_orchestrator.served_counts import ServedCounts
 from skipstone_shared.calibration import model_hash
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.frame_samples import checked_frames
 from skipstone_shared.latents import (
     LatentFingerprint,
     checked_entry_id,
@@ -66,6 +68,7 @@ class SaveCall:
     seed: int
     fingerprint: LatentFingerprint
     depth: int = 0
+    frames: tuple[EncodedImage, ...] = ()
 
 
 class OutsideEngines:
@@ -82,6 +85,7 @@ class OutsideEngines:
         policy: ReusePolicy,
         defaults: CacheDefaults,
         prompts: PromptKeys,
+        donor_frames: int,
         timeout_s: float,
         clock: Clock,
     ) -> None:
@@ -96,6 +100,7 @@ class OutsideEngines:
             policy: Reuse policy.
             defaults: What holds for requests that do not say.
             prompts: How prompts stand in what is saved.
+            donor_frames: Frames of a run by which it is found; 0: by its prompt.
             timeout_s: Seconds a call of a save may take.
             clock: Seconds.
         """
@@ -107,6 +112,7 @@ class OutsideEngines:
         self._policy = policy
         self._defaults = defaults
         self._prompts = prompts
+        self._donor_frames = donor_frames
         self._timeout_s = timeout_s
         self._clock = clock
 
@@ -136,13 +142,14 @@ class OutsideEngines:
             candidates=decision.candidates if call.explain else (),
             fallbacks=journal.fallbacks,
             key_steps=steps if use.mode.writes else (),
+            donor_frames=self._donor_frames if use.mode.writes else 0,
         )
 
     async def save(self, call: SaveCall) -> Entry:
         """Makes an entry findable; when it returns the next lookup can find it.
 
         Raises:
-            InvalidArgument: A bad prompt, fingerprint, seed or id.
+            InvalidArgument: A bad prompt, fingerprint, seed, id or frame.
             EntryNotFound: The entry is not in the store, or its lease ended.
             Unavailable: A service cannot be reached.
         """
@@ -151,6 +158,7 @@ class OutsideEngines:
         check_seed(call.seed, "seed")
         if call.depth < 0:
             raise InvalidArgument(f"depth is {call.depth}", field="depth", allowed="0 and up")
+        frames = checked_frames(call.frames)
         key = _checked_key(call.fingerprint)
         request = key, self._prompts.exact(call.prompt), call.seed
         _check_owner(entry_id, exact_entry_id(*request))
@@ -174,6 +182,7 @@ class OutsideEngines:
             compatibility_key=key,
             snapshots=tuple(s.ref for s in stored.snapshots),
             depth=depth,
+            frames=frames,
             replaces=stored.committed,
         )
         entry = await self._writer.write(job)

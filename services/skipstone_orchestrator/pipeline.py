@@ -80,11 +80,13 @@ class PipelineSettings:
         defaults: What holds for requests that do not say.
         lease_s: Lease of snapshots until they are saved, in seconds.
         prompts: How prompts stand in what is saved.
+        donor_frames: Frames of what a run makes by which it is found; 0: by its prompt.
     """
 
     defaults: CacheDefaults
     lease_s: float
     prompts: PromptKeys = dataclasses.field(default_factory=PromptKeys)
+    donor_frames: int = 0
 
 
 class GenerationPipeline:
@@ -259,6 +261,7 @@ class GenerationPipeline:
             store_guard=self._store_guard,
             policy=self._policy,
             lease_s=self._settings.lease_s,
+            donor_frames=self._settings.donor_frames,
             plan=plan,
             query=query,
             decision=decision,

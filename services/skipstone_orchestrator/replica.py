@@ -35,6 +35,7 @@ class Replica:
         version: str,
         policy: ReusePolicy,
         default_mode: CacheMode,
+        donor_frames: int,
         counts: ServedCounts,
         audits: DriftAudits,
         saver: Saver,
@@ -51,6 +52,7 @@ class Replica:
             version: Version of Skipstone.
             policy: Reuse policy in force.
             default_mode: Cache mode of requests that give none.
+            donor_frames: Frames by which donors are found; 0: by their prompts.
             counts: What was served.
             audits: What was audited.
             saver: Knows what waits.
@@ -64,6 +66,7 @@ class Replica:
         self._version = version
         self._policy = policy
         self._default_mode = default_mode
+        self._donor_frames = donor_frames
         self._counts = counts
         self._audits = audits
         self._saver = saver
@@ -120,7 +123,11 @@ class Replica:
     async def capabilities(self) -> OrchestratorCapabilities:
         """Policy and limits, and the model when the executor can be reached."""
         known = OrchestratorCapabilities(
-            self._version, self._policy.version, self._default_mode, MAX_PROMPT_BYTES
+            self._version,
+            self._policy.version,
+            self._default_mode,
+            MAX_PROMPT_BYTES,
+            donor_frames=self._donor_frames,
         )
         try:
             model = await self._denoise_guard.call(self._planner.ask_executor, self._timeout_s)

@@ -14,16 +14,17 @@ import dataclasses
 from collections import Counter as Tally
 from collections.abc import Awaitable, Callable
 
-from skipstone_orchestrator.backends import Embedder, EntryIndex, LatentEntries
+from skipstone_orchestrator.backends import EntryIndex, LatentEntries
 from skipstone_orchestrator.breaker import Clock
 from skipstone_orchestrator.compatibility import (
     donor_partition,
 )
 from skipstone_orchestrator.deadlines import Guards
+from skipstone_orchestrator.donor_vectors import DonorVectors
 from skipstone_orchestrator.journal import SAVE
 from skipstone_orchestrator.prompt_keys import PromptKeys
 from skipstone_orchestrator.served_counts import ServedCounts
-from skipstone_shared.embeddings import Embedding
+from skipstone_shared.embeddings import Embedding, EncodedImage
 from skipstone_shared.errors import EntryNotFound, SkipstoneError
 from skipstone_shared.index_entries import IndexEntry, VectorEntry
 from skipstone_shared.latents import LatentRef
@@ -46,6 +47,7 @@ class SaveJob:
         snapshots: What was written, by ascending step.
         depth: Resumed runs between it and noise.
         embedding: Vector of the prompt; None when the request did not get one.
+        frames: Frames of what the run made; none where donors are found by their prompts.
         replaces: Whether an entry of this id may be in another partition of the index.
     """
 
@@ -57,6 +59,7 @@ class SaveJob:
     snapshots: tuple[LatentRef, ...]
     depth: int = 0
     embedding: Embedding | None = None
+    frames: tuple[EncodedImage, ...] = ()
     replaces: bool = False
 
 
@@ -83,14 +86,14 @@ class EntryWriter:
     def __init__(
         self,
         *,
-        embedder: Embedder,
+        vectors: DonorVectors,
         index: EntryIndex,
         store: LatentEntries,
         guards: Guards,
         settings: SaveSettings,
     ) -> None:
         """Creates the writer."""
-        self._embedder = embedder
+        self._vectors = vectors
         self._index = index
         self._store = store
         self._guards = guards
@@ -105,11 +108,9 @@ class EntryWriter:
             SkipstoneError: A service failed.
         """
         timeout_s = self._settings.timeout_s
-        embedding = job.embedding
-        if embedding is None:
-            embedding = await self._guards.embedding.call(
-                lambda: self._embedder.embed_text(job.prompt, namespace=job.namespace), timeout_s
-            )
+        embedding = await self._vectors.of_entry(
+            job.namespace, job.prompt, job.embedding, job.frames
+        )
         await self._guards.store.call(
             lambda: self._store.commit_entry(job.namespace, job.entry_id), timeout_s
         )

@@ -28,7 +28,7 @@ from skipstone_shared.deletion_messages import (
 )
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.explanation_messages import explanation_to_message
-from skipstone_shared.generation_messages import params_from_message
+from skipstone_shared.generation_messages import frames_from_messages, params_from_message
 from skipstone_shared.grpc_aio_server import AsyncMounted
 from skipstone_shared.latent_messages import fingerprint_from_message
 from skipstone_shared.orchestration_answer_messages import (
@@ -118,6 +118,7 @@ class OrchestratorServicer(orchestrator_pb2_grpc.OrchestratorServicer):
                 seed=request.seed,
                 fingerprint=fingerprint_from_message(request.fingerprint),
                 depth=request.depth,
+                frames=frames_from_messages(request.frames),
             )
         )
         return pb.SaveResponse(entry=entry_to_message(entry))

@@ -19,6 +19,7 @@ from skipstone_orchestrator.deadlines import Guards
 from skipstone_orchestrator.deciding_services import DecidingServices
 from skipstone_orchestrator.deletions import Deletions
 from skipstone_orchestrator.donor_search import DonorSearch
+from skipstone_orchestrator.donor_vectors import DonorVectors
 from skipstone_orchestrator.drift_guard import DriftGuard
 from skipstone_orchestrator.entries import Entries
 from skipstone_orchestrator.entry_reader import EntryReader
@@ -115,6 +116,12 @@ class Orchestrator:
         self._activity = Activity()
         self._services = DecidingServices(backends.embedder.get_capabilities, gate.scorer_id)
         self._guards = self._make_guards()
+        self._vectors = DonorVectors(
+            backends.embedder,
+            self._guards.embedding,
+            frames=settings.sampled_frames,
+            timeout_s=settings.call_timeout_s,
+        )
         self._denoise_guard = self._make_denoise_guard()
         self._writer = self._make_writer()
         self.saver = Saver(
@@ -219,7 +226,7 @@ class Orchestrator:
     def _make_writer(self) -> EntryWriter:
         settings, backends = self._settings, self._backends
         return EntryWriter(
-            embedder=backends.embedder,
+            vectors=self._vectors,
             index=backends.index,
             store=backends.store,
             guards=self._guards,
@@ -251,6 +258,7 @@ class Orchestrator:
         donors = DonorSearch(
             index=backends.index,
             index_guard=guards.index,
+            vectors=self._vectors,
             services=self._services,
             services_guard=guards.embedding,
             reader=reader,
@@ -281,7 +289,9 @@ class Orchestrator:
             audits=self._audits,
             activity=self._activity,
             policy=self._policy,
-            settings=PipelineSettings(settings.cache_defaults(), settings.lease_s, self._prompts),
+            settings=PipelineSettings(
+                settings.cache_defaults(), settings.lease_s, self._prompts, self._vectors.frames
+            ),
             clock=self._clock,
             draw_seed=draw_seed,
         )
@@ -308,6 +318,7 @@ class Orchestrator:
             policy=self._policy,
             defaults=settings.cache_defaults(),
             prompts=self._prompts,
+            donor_frames=self._vectors.frames,
             timeout_s=settings.call_timeout_s,
             clock=self._clock,
         )
@@ -317,6 +328,7 @@ class Orchestrator:
             version=version,
             policy=self._policy,
             default_mode=self._settings.default_mode,
+            donor_frames=self._vectors.frames,
             counts=self._counts,
             audits=self._audits,
             saver=self.saver,

@@ -19,6 +19,8 @@ size below has 190 kB."""
 SAMPLE_SIDE = 448
 """Pixels of the longer side: what models that see look at, or more."""
 
+_FRAMES = "#frames"
+
 _QUALITY = 90
 _MEDIA_TYPES = ("image/png", "image/jpeg")
 
@@ -71,6 +73,14 @@ def evenly_spaced(count: int, limit: int) -> Sequence[int]:
     if limit == 1:
         return [count // 2]
     return [round(step * (count - 1) / (limit - 1)) for step in range(limit)]
+
+
+def frames_model_id(model_id: str) -> str:
+    """Model id under which an index keeps a model's vectors of frames, apart from those of texts.
+
+    They are of one space, but a text is nearer to any text than to the picture it tells of.
+    """
+    return model_id + _FRAMES
 
 
 def checked_frames(frames: Sequence[EncodedImage]) -> tuple[EncodedImage, ...]:

@@ -293,3 +293,4 @@ class OrchestratorCapabilities:
     model_id: str = ""
     default_steps: int = 0
     max_steps: int = 0
+    donor_frames: int = 0

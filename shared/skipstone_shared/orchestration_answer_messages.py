@@ -249,6 +249,7 @@ def orchestrator_capabilities_to_message(
         model_id=capabilities.model_id,
         default_steps=capabilities.default_steps,
         max_steps=capabilities.max_steps,
+        donor_frames=capabilities.donor_frames,
     )
 
 
@@ -270,4 +271,5 @@ def orchestrator_capabilities_from_message(
         model_id=message.model_id,
         default_steps=message.default_steps,
         max_steps=message.max_steps,
+        donor_frames=message.donor_frames,
     )

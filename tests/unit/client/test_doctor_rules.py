@@ -114,12 +114,16 @@ BROKEN = tuple(
     state(n, BreakerState.OPEN if n == "embedding" else BreakerState.CLOSED) for n in NAMES
 )
 TIER = DriftTier("renoise 0.8", audits=9, closed=True, bound=0.93)
+BY_FRAMES = OrchestratorCapabilities("0.1.0", "p", CacheMode.READ_WRITE, 1000, donor_frames=8)
 OLD = IndexEntry("e", embedding_model_id="old")
 CASES = {
     "breaker": with_stats(services=BROKEN),
     "versions": with_service("denoise", version="0.2.0"),
     "clock": with_service("latent_kv", clock_offset_s=-7.0),
     "embedding_model": dataclasses.replace(HEALTHY, index_sample=(OLD,)),
+    "donor_vectors": dataclasses.replace(
+        HEALTHY, capabilities=BY_FRAMES, index_sample=(IndexEntry("e"),)
+    ),
     "reranker": dataclasses.replace(HEALTHY, embedding=EmbeddingCapabilities("minilm", 384)),
     "calibration": dataclasses.replace(HEALTHY, reuse_reasons=("NO_CALIBRATION",)),
     "stores_in_step": dataclasses.replace(HEALTHY, index=IndexStats(700, 1)),
@@ -202,3 +206,16 @@ def test_a_certificate_is_told_two_weeks_before_its_end(
             [("certificate", service, severity)] if severity else []
         )
         assert all(said in f.message for f in found)
+
+
+def test_entries_saved_under_the_other_kind_of_vector_are_told() -> None:
+    sees = EmbeddingCapabilities("clip", 512, ("text", "image", "frames"), reranker_id="rules")
+    by_frames = dataclasses.replace(HEALTHY, capabilities=BY_FRAMES, embedding=sees)
+
+    def checks(facts: DeploymentFacts, *model_ids: str) -> list[str]:
+        sample = tuple(IndexEntry("e", embedding_model_id=model_id) for model_id in model_ids)
+        return [f.check for f in findings(dataclasses.replace(facts, index_sample=sample))]
+
+    assert checks(by_frames, "clip#frames") == []
+    assert checks(by_frames, "clip#frames", "clip") == ["embedding_model"]
+    assert checks(HEALTHY, "minilm#frames") == ["embedding_model"]

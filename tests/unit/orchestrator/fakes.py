@@ -26,7 +26,12 @@ from skipstone_shared.denoise_runs import (
     SnapshotFailure,
     SnapshotWritten,
 )
-from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities
+from skipstone_shared.embeddings import (
+    Embedding,
+    EmbeddingCapabilities,
+    EmbeddingInput,
+    EncodedImage,
+)
 from skipstone_shared.errors import (
     CompatibilityMismatch,
     EntryNotFound,
@@ -98,6 +103,8 @@ class BagOfWords(Service):
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[str, int] = {}
+        self.is_blind = False
+        self.seen: list[tuple[EncodedImage, ...]] = []
 
     async def embed_text(self, text: str, *, namespace: str = "") -> Embedding:
         await self.meet("embed_text")
@@ -105,6 +112,18 @@ class BagOfWords(Service):
         for word in text.casefold().split():
             vector[self._places.setdefault(word, len(self._places))] += 1
         return Embedding(vector / np.linalg.norm(vector), model_id=self.model_id)
+
+    async def embed(
+        self, inputs: Sequence[EmbeddingInput], *, namespace: str = ""
+    ) -> list[Embedding | SkipstoneError]:
+        """A frame is the bytes of what is to be seen on it."""
+        await self.meet("embed")
+        (item,) = inputs
+        self.seen.append(item.frames)
+        if self.is_blind:
+            return [InvalidArgument("the model reads no frames", field="frames")]
+        text = " ".join(frame.data.decode() for frame in item.frames)
+        return [await self.embed_text(text, namespace=namespace)]
 
     async def get_capabilities(self) -> EmbeddingCapabilities:
         await self.meet("get_capabilities")
@@ -335,6 +354,7 @@ class Executor(Service):
         self.gate: asyncio.Event | None = None
         self.gate_from = 0
         self.drift = 0.3
+        self.shows: dict[str, str] = {}
         self.running = 0
         self.others_running = 0
         self.others_queued = 0
@@ -412,8 +432,18 @@ class Executor(Service):
         if request.wants_artifact:
             yield Artifact("image/png", latent.encode(), 64, 64)
         yield DenoiseFinished(
-            steps - skip, skip, plan.compatibility_key, tuple(written), tuple(failures)
+            steps - skip,
+            skip,
+            plan.compatibility_key,
+            tuple(written),
+            tuple(failures),
+            frames=self._frames(request),
         )
+
+    def _frames(self, request: DenoiseRequest) -> tuple[EncodedImage, ...]:
+        """What is to be seen is what `shows` says, else the prompt."""
+        shown = self.shows.get(request.params.prompt, request.params.prompt)
+        return (EncodedImage("image/jpeg", shown.encode()),) * min(request.sample_frames, 5)
 
     async def compare_latents(
         self, first: LatentRef, second: LatentRef, namespace: str = ""

@@ -1803,6 +1803,7 @@ class GetCapabilitiesResponse(_message.Message):
     MODEL_ID_FIELD_NUMBER: _builtins.int
     DEFAULT_STEPS_FIELD_NUMBER: _builtins.int
     MAX_STEPS_FIELD_NUMBER: _builtins.int
+    DONOR_FRAMES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of Skipstone."""
     policy_version: _builtins.str
@@ -1817,6 +1818,8 @@ class GetCapabilitiesResponse(_message.Message):
     """Steps when none are given; 0 when the executor cannot be reached."""
     max_steps: _builtins.int
     """Largest number of steps; 0 when the executor cannot be reached."""
+    donor_frames: _builtins.int
+    """Frames of what a run made by which donors are found; 0: they are found by their prompts."""
     def __init__(
         self,
         *,
@@ -1827,10 +1830,11 @@ class GetCapabilitiesResponse(_message.Message):
         model_id: _builtins.str = ...,
         default_steps: _builtins.int = ...,
         max_steps: _builtins.int = ...,
+        donor_frames: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_cache_mode", b"default_cache_mode", "default_steps", b"default_steps", "max_prompt_bytes", b"max_prompt_bytes", "max_steps", b"max_steps", "model_id", b"model_id", "policy_version", b"policy_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_cache_mode", b"default_cache_mode", "default_steps", b"default_steps", "donor_frames", b"donor_frames", "max_prompt_bytes", b"max_prompt_bytes", "max_steps", b"max_steps", "model_id", b"model_id", "policy_version", b"policy_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
