@@ -190,7 +190,7 @@ def open_s3_store(settings: LatentKVSettings, common: CommonOptions) -> ServedSt
         Unavailable: it does not answer.
     """
     with _library_of("s3"):
-        from skipstone_latent_kv.s3_bucket import S3Address
+        from skipstone_latent_kv.s3_connection import S3Address
         from skipstone_latent_kv.s3_store import S3Store
     address = S3Address(
         bucket=settings.s3_bucket,

@@ -50,13 +50,13 @@ class LatentKVSettings(ServiceSettings):
     redis_timeout_s: float = Field(default=2.0, gt=0.0)
     """Seconds to connect to Redis, and seconds that it may be silent."""
 
-    s3_bucket: str = Field(default="", max_length=255)
+    s3_bucket: str = Field(default="", pattern=r"^([A-Za-z0-9._-]{1,255}|arn:[A-Za-z0-9:/._-]+)?$")
     """Bucket of the store s3, which must be there and keep no versions."""
 
     s3_endpoint: str = ""
     """URL of the S3 server, http:// or https://; empty: Amazon's."""
 
-    s3_region: str = ""
+    s3_region: str = Field(default="", pattern=r"^[A-Za-z0-9-]{0,63}$")
     """Region of the bucket; empty: that of AWS_REGION or Amazon's files."""
 
     s3_prefix: str = Field(default="skipstone", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
@@ -70,7 +70,7 @@ class LatentKVSettings(ServiceSettings):
     """File with the credentials, as Amazon's tools write it, profile default; none: the variables
     AWS_*, Amazon's files, or the role of the machine. Secrets themselves are no setting."""
 
-    s3_timeout_s: float = Field(default=5.0, gt=0.0)
+    s3_timeout_s: float = Field(default=5.0, gt=0.0, le=3600.0)
     """Seconds to connect to S3, and seconds that it may be silent, at each try."""
 
     s3_attempts: int = Field(default=3, ge=1, le=10)
@@ -165,10 +165,10 @@ class LatentKVSettings(ServiceSettings):
     @model_validator(mode="after")
     def _keep_credentials_out_of_the_endpoint(self) -> Self:
         # Not on the field, see below.
-        if self.s3_endpoint and urlsplit(self.s3_endpoint).scheme not in ("http", "https"):
-            raise ValueError("s3_endpoint must be a URL that begins with http:// or https://")
-        if "@" in urlsplit(self.s3_endpoint).netloc:
+        if "@" in self.s3_endpoint:
             raise ValueError("s3_endpoint holds a user: set s3_credentials_file instead")
+        if self.s3_endpoint and not _is_address(self.s3_endpoint):
+            raise ValueError("s3_endpoint must be a URL: http://HOST:PORT or https://HOST:PORT")
         return self
 
     @model_validator(mode="after")
@@ -204,3 +204,14 @@ class LatentKVSettings(ServiceSettings):
                 f"({self.max_workers}), or watchers leave no thread for other calls"
             )
         return self
+
+
+def _is_address(url: str) -> bool:
+    """Whether it is the URL of a server."""
+    try:
+        parts = urlsplit(url)
+        place = parts.hostname, parts.port != 0
+    except ValueError:  # A bracket that is not closed, a port that is none.
+        return False
+    rest = parts.query or parts.fragment or " " in url
+    return parts.scheme in ("http", "https") and all(place) and not rest

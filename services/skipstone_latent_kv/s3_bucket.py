@@ -7,15 +7,12 @@ import email.utils
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import boto3
-import botocore.session
 import numpy as np
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from skipstone_latent_kv.s3_connection import S3Address, connect
 from skipstone_latent_kv.s3_errors import code_of, s3_trouble, status_of
 from skipstone_shared.errors import FailedPrecondition, SkipstoneError, Unavailable
 
@@ -25,36 +22,10 @@ _WHOLE_BYTES = 2 * _PART_BYTES
 """Largest object that goes in one request; larger ones go in parts at the same time."""
 _REQUESTS_AT_A_TIME = 16
 """Of parts and of records, for all callers together."""
-_CONNECTIONS = 64
 _DELETED_AT_A_TIME = 1000
 """What one request may delete."""
 _READ_AGAIN = 2
 """Tries to read a body, which the library does not repeat once it has begun."""
-
-
-@dataclasses.dataclass(frozen=True)
-class S3Address:
-    """Where a store is.
-
-    Attributes:
-        bucket: Name of the bucket.
-        endpoint: URL of the server; empty for Amazon's.
-        region: Region; empty for the one of the library's own settings.
-        path_style: Whether the bucket is in the path of URLs rather than in the host name.
-        credentials_file: File with the credentials, as Amazon's tools write it (profile
-            ``default``); None for where the library always looks: environment, files, and the role
-            of the machine, which it renews.
-        timeout_s: Seconds to connect, and seconds that the server may be silent.
-        attempts: Tries of each request, the first included.
-    """
-
-    bucket: str
-    endpoint: str = ""
-    region: str = ""
-    path_style: bool = False
-    credentials_file: Path | None = None
-    timeout_s: float = 5.0
-    attempts: int = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +62,7 @@ class S3Bucket:
         """
         self.name = address.bucket
         self._prefix = f"{prefix}/"
-        self._client = _client(address)
+        self._client = connect(address)
         self._pool = ThreadPoolExecutor(_REQUESTS_AT_A_TIME, "s3-part")
 
     def get(self, key: str, size_bytes: int | None = None) -> memoryview | None:
@@ -273,38 +244,6 @@ class S3Bucket:
         except BaseException:
             _quietly(lambda: self._client.abort_multipart_upload(**place, UploadId=upload))
             raise
-
-
-def _client(address: S3Address) -> Any:
-    options = {"addressing_style": "path" if address.path_style else "auto"}
-    config = Config(
-        s3=options,
-        connect_timeout=address.timeout_s,
-        read_timeout=address.timeout_s,
-        retries={"mode": "standard", "total_max_attempts": address.attempts},
-        max_pool_connections=_CONNECTIONS,
-        # Every value has a checksum of its own in the log, which is compared.
-        response_checksum_validation="when_required",
-        user_agent_extra="skipstone-latent-kv",
-    )
-    try:
-        return _session(address.credentials_file).client(
-            "s3",
-            endpoint_url=address.endpoint or None,
-            region_name=address.region or None,
-            config=config,
-        )
-    except (BotoCoreError, ValueError) as error:
-        raise FailedPrecondition(f"S3 cannot be used: {error}") from error
-
-
-def _session(credentials_file: Path | None) -> Any:
-    if credentials_file is None:
-        return boto3.session.Session()
-    # A profile that is asked for comes before variables of the environment.
-    core = botocore.session.Session(profile="default")
-    core.set_config_variable("credentials_file", str(credentials_file))
-    return boto3.session.Session(botocore_session=core)
 
 
 def _time_of(answer: Mapping[str, Any]) -> float:

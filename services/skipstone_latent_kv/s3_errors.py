@@ -9,8 +9,11 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     CredentialRetrievalError,
+    EndpointProviderError,
     NoCredentialsError,
+    ParamValidationError,
     PartialCredentialsError,
+    ValidationError,
 )
 
 from skipstone_shared.errors import (
@@ -22,6 +25,13 @@ from skipstone_shared.errors import (
 
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "EntityTooLarge")
 """Codes of servers whose disks or quotas are full; Amazon has none of them."""
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
+
+RIGHTS = (
+    "s3:ListBucket, s3:ListBucketMultipartUploads and s3:GetBucketVersioning on the bucket, "
+    "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below s3_prefix"
+)
+"""What a store does; the docs list it too."""
 
 
 @contextmanager
@@ -37,11 +47,17 @@ def s3_trouble() -> Iterator[None]:
         yield
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
         raise FailedPrecondition(
-            f"S3 needs credentials ({error}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "AWS_PROFILE, or give the machine a role"
+            f"S3 needs credentials ({error}): set s3_credentials_file to a file with "
+            "aws_access_key_id and aws_secret_access_key below [default], or the variables "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
         ) from error
     except ClientError as error:
         raise _ours(error) from error
+    except (EndpointProviderError, ParamValidationError, ValidationError) as error:
+        raise FailedPrecondition(
+            f"S3 cannot be asked with these settings ({error}): see s3_bucket, s3_endpoint and "
+            "s3_region"
+        ) from error
     except BotoCoreError as error:
         raise Unavailable(f"S3 does not answer: {error}") from error
 
@@ -63,10 +79,17 @@ def _ours(error: ClientError) -> SkipstoneError:
         return ResourceExhausted(f"S3 is full ({told}): lower quota_bytes or give it room")
     if code == "NoSuchBucket":
         return FailedPrecondition(f"s3_bucket is not there ({told}): create it, or name another")
+    if code == "InvalidBucketName":
+        return FailedPrecondition(
+            f"s3_bucket is no name of a bucket ({told}): 3 to 63 lower-case letters, digits, dots "
+            "and hyphens"
+        )
+    if code in _OTHER_REGION:
+        return FailedPrecondition(f"s3_region is not the region of the bucket ({told})")
     if status in (401, 403):
         return FailedPrecondition(
-            f"S3 refuses these credentials ({told}): they must be allowed to list the bucket and "
-            "to get, put and delete objects below s3_prefix, and clocks must agree"
+            f"S3 refuses these credentials ({told}): those of s3_credentials_file, or else of the "
+            f"AWS_* variables or the role, must be allowed {RIGHTS}, and clocks must agree"
         )
     if code == "NotImplemented":
         return FailedPrecondition(

@@ -17,8 +17,9 @@ from skipstone_latent_kv.eviction_policies import EvictionPolicy, LeastRecentlyU
 from skipstone_latent_kv.latent_codec import CodecName, decode, encode
 from skipstone_latent_kv.record_format import EncodedValue, SnapshotRecord
 from skipstone_latent_kv.references import reference
-from skipstone_latent_kv.s3_bucket import S3Address, S3Bucket
+from skipstone_latent_kv.s3_bucket import S3Bucket
 from skipstone_latent_kv.s3_checks import check_bucket
+from skipstone_latent_kv.s3_connection import S3Address
 from skipstone_latent_kv.s3_entries import S3Entries
 from skipstone_latent_kv.s3_log import S3Log, time_since_boot
 from skipstone_latent_kv.s3_reader import S3Reader

