@@ -77,7 +77,9 @@ LATENT_KV = Service(
         "GetStats",
     ),
 )
-MIGRATION = Service("migration", "skipstone.migration.v1.Migration", ("MigrateEntries",))
+MIGRATION = Service(
+    "migration", "skipstone.migration.v1.Migration", ("GetMissedWrites", "MigrateEntries")
+)
 DENOISE = Service(
     "denoise", "skipstone.denoise.v1.Denoise", ("GetCapabilities", "PlanGeneration", "GetStats")
 )

@@ -6,13 +6,14 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from skipstone_client.donor_checks import READ_REASONS, DonorRefused
 from skipstone_client.engine_runs import EngineRun
 from skipstone_client.latent_kv import LatentKVClient
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_client.session_limits import SessionLimits
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import DeadlineExceeded, SkipstoneError, Unavailable
 from skipstone_shared.latents import LatentRef, SnapshotMetadata
 from skipstone_shared.orchestration import (
@@ -125,7 +126,14 @@ class ReuseCalls:
             timeout_s=self._limits.write_timeout_s,
         )
 
-    def save(self, entry_id: str, prompt: str, run: EngineRun, depth: int) -> None:
+    def save(
+        self,
+        entry_id: str,
+        prompt: str,
+        run: EngineRun,
+        depth: int,
+        frames: Sequence[EncodedImage] = (),
+    ) -> None:
         """Makes an entry findable.
 
         Raises:
@@ -138,6 +146,7 @@ class ReuseCalls:
             run.fingerprint,
             depth,
             self._namespace,
+            frames=frames,
             timeout_s=self._limits.save_timeout_s,
         )
 

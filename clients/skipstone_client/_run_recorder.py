@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import threading
+from collections.abc import Sequence
 
 from skipstone_client._background_writer import BackgroundWriter
 from skipstone_client._reuse_calls import ReuseCalls
@@ -12,13 +14,17 @@ from skipstone_client._reuse_outcome import ReuseOutcome
 from skipstone_client.donor_checks import WRITE_REASONS
 from skipstone_client.engine_latents import copied_array, spec_of
 from skipstone_client.engine_runs import EngineRun, SolverState
+from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import SkipstoneError
+from skipstone_shared.frame_samples import Picture, sampled_frames
 from skipstone_shared.latents import LATENTS_PART, SnapshotMetadata
 from skipstone_shared.request_context import request_scope
 from skipstone_shared.snapshot_rules import checked_metadata
 from skipstone_shared.tensor_messages import Array, is_finite, parts_of
 
 _NO_SOLVER = SolverState()
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,9 +110,15 @@ class RunRecorder:
         if not self._writer.submit(functools.partial(self._write, metadata, arrays)):
             self._outcome.drop(step_index)
 
-    def save(self, entry: RunEntry) -> None:
-        """Has the entry made findable, after its snapshots."""
-        if not self._writer.submit(functools.partial(self._save, entry)):
+    def save(self, entry: RunEntry, frames: Sequence[Picture] = (), count: int = 0) -> None:
+        """Has the entry made findable, after its snapshots.
+
+        Args:
+            entry: The entry.
+            frames: All frames of what the run made, in order; they must stay as they are.
+            count: How many of them it is found by.
+        """
+        if not self._writer.submit(functools.partial(self._save, entry, frames, count)):
             self._outcome.not_saved("QUEUE_FULL: the background has too much to do")
 
     def _metadata(
@@ -141,7 +153,7 @@ class RunRecorder:
         else:
             self._outcome.wrote()
 
-    def _save(self, entry: RunEntry) -> None:
+    def _save(self, entry: RunEntry, frames: Sequence[Picture], count: int) -> None:
         if self.given_up:
             return
         if not self._outcome.written:
@@ -149,8 +161,21 @@ class RunRecorder:
             return
         try:
             with request_scope(self._request_id):
-                self._calls.save(entry.entry_id, self._prompt, self._run, entry.depth)
+                self._calls.save(
+                    entry.entry_id, self._prompt, self._run, entry.depth, _samples(frames, count)
+                )
         except SkipstoneError as error:
             self._outcome.not_saved(f"{error.reason}: {error}")
         else:
             self._outcome.was_saved()
+
+
+def _samples(frames: Sequence[Picture], count: int) -> tuple[EncodedImage, ...]:
+    """Some of the frames; none of what is no picture: the entry is kept without them."""
+    if not frames or not count:
+        return ()
+    try:
+        return sampled_frames(frames, count)
+    except Exception:  # noqa: BLE001 - whatever an engine calls a frame
+        _log.exception("frames cannot be encoded, the entry is saved without them")
+        return ()

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import signal
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.progress import TimeRemainingColumn
 from rich.text import Text
 
-from skipstone_client.batch.outputs import MANIFEST, BatchFolder, Outcome
+from skipstone_client.batch.changes import (
+    IfChanged,
+    Models,
+    changes,
+    refuse_changed,
+    told_options,
+)
+from skipstone_client.batch.outputs import MANIFEST, BatchFolder, Maker, Outcome
 from skipstone_client.batch.rows import Row, read_rows
-from skipstone_client.batch.running import BatchStopped, Failed, run_rows
+from skipstone_client.batch.running import BatchStopped, Failed, patiently, run_rows
 from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     EXIT_FAILED,
@@ -31,8 +40,12 @@ from skipstone_client.cli_output import (
 )
 from skipstone_client.cli_progress import RateColumn, progress_bar
 from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_client.reference_files import ReferenceFile
+from skipstone_shared.errors import PermissionDenied, Unauthenticated, Unavailable
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import CacheOptions, HitTier
+
+T = TypeVar("T")
 
 FileOption = Annotated[
     Path | None,
@@ -40,7 +53,7 @@ FileOption = Annotated[
         "--file",
         "-f",
         help="Batch: a prompt a line, or .jsonl or .csv with a column prompt and perhaps name, "
-        "seed, steps, ... of each row. --out is a folder then.",
+        "seed, steps, image, ... of each row. --out is a folder then.",
     ),
 ]
 ConcurrencyOption = Annotated[
@@ -50,6 +63,14 @@ RetryForOption = Annotated[
     float,
     typer.Option(
         "--retry-for", min=0.0, help="Seconds a row goes on asking when Skipstone is away or full."
+    ),
+]
+IfChangedOption = Annotated[
+    IfChanged,
+    typer.Option(
+        "--if-changed",
+        help="What becomes of pictures of a batch that another server, another model or other "
+        "options made: stop, keep (they count as done), again (they are made anew).",
     ),
 ]
 DEFAULT_CONCURRENCY = 4
@@ -66,11 +87,17 @@ class BatchOptions:
     timeout_s: float
     concurrency: int
     retry_for_s: float
+    if_changed: IfChanged
     as_json: bool
 
 
 def run_batch(
-    file: Path, out: Path | None, params: GenerationParams, cache: CacheOptions, how: BatchOptions
+    file: Path,
+    out: Path | None,
+    params: GenerationParams,
+    references: Sequence[ReferenceFile],
+    cache: CacheOptions,
+    how: BatchOptions,
 ) -> None:
     """Generates what is not done yet; ends the program with 1 where a row failed.
 
@@ -78,28 +105,41 @@ def run_batch(
         file: The rows.
         out: Folder of the pictures; None: named like the file.
         params: What a row does not say.
-        cache: Likewise.
+        references: Files of rows that name none of the same role.
+        cache: As params.
         how: The other options.
     """
     folder_path = Path(f"{file.stem}-pictures") if out is None else out
     with errors_in_one_line(), polite_ends():
-        rows = read_rows(file, params, cache, how.namespace)
+        rows = read_rows(file, params, cache, how.namespace, references)
+        options = told_options(params, cache, how.namespace, references)
         with BatchFolder(folder_path) as folder:
             told = _Telling(len(rows), as_json=how.as_json)
-            left = [row for row in rows if not told.was_done(folder.done(row))]
-            _run(left, folder, told, how)
+            _run(rows, folder, told, how, options)
     told.say_end(folder_path)
     if told.failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run(left: Sequence[Row], folder: BatchFolder, told: _Telling, how: BatchOptions) -> None:
-    with OrchestratorClient(
+def _run(
+    rows: Sequence[Row],
+    folder: BatchFolder,
+    told: _Telling,
+    how: BatchOptions,
+    options: Mapping[str, Any],
+) -> None:
+    client = OrchestratorClient(
         how.target, generate_timeout_s=how.timeout_s, credentials=credentials()
-    ) as client:
+    )
+    with client, stopped_in_one_line(f"--out: cannot write to {folder.path}"):
+        model_id = _patiently(lambda: client.get_capabilities().model_id, how)
+        maker = Maker(how.target, model_id, options)
+        left = _left(rows, folder, Models(client, how.namespace), maker, how)
+        told.were_done(len(rows) - len(left))
 
         def make(row: Row) -> Outcome:
-            return folder.keep(row, client.generate(row.params, row.cache, how.namespace))
+            result = client.generate(row.whole_params(), row.cache, how.namespace)
+            return folder.keep(row, result, maker)
 
         ending = run_rows(
             left,
@@ -108,13 +148,40 @@ def _run(left: Sequence[Row], folder: BatchFolder, told: _Telling, how: BatchOpt
             retry_for_s=how.retry_for_s,
             cancel=client.close,
         )
-        with stopped_in_one_line(f"--out: cannot write to {folder.path}"), closing(ending):
-            with told.progress:
-                for row in ending:
-                    if isinstance(row, Failed):
-                        told.add(folder.note_failure(row.row, row.error))
-                    else:
-                        told.add(row.made)
+        with closing(ending), told.progress:
+            for row in ending:
+                if isinstance(row, Failed):
+                    told.add(folder.note_failure(row.row, row.error, maker))
+                else:
+                    told.add(row.made)
+
+
+def _left(
+    rows: Sequence[Row], folder: BatchFolder, models: Models, maker: Maker, how: BatchOptions
+) -> list[Row]:
+    """The rows that have to run.
+
+    Raises:
+        FailedPrecondition: rows were done otherwise, and nothing is said of such.
+    """
+    before = [(row, folder.done(row)) for row in rows]
+    changed: dict[str, list[str]] = {}
+    if how.if_changed is not IfChanged.KEEP:
+        for row, outcome in before:
+            if outcome is not None:
+                ask = functools.partial(changes, outcome, row, maker, models)
+                changed[row.key] = _patiently(ask, how)
+    if how.if_changed is IfChanged.STOP:
+        refuse_changed(str(folder.path), list(changed.values()))
+    return [row for row, outcome in before if outcome is None or changed.get(row.key)]
+
+
+def _patiently(call: Callable[[], T], how: BatchOptions) -> T:
+    """Calls before any row runs; a server that stays away ends the batch as it does later."""
+    try:
+        return patiently(call, how.retry_for_s, threading.Event())
+    except (Unavailable, Unauthenticated, PermissionDenied) as error:
+        raise BatchStopped(error) from None
 
 
 @contextmanager
@@ -158,14 +225,11 @@ class _Telling:
         self._run_steps = 0
         self._all_steps = 0
 
-    def was_done(self, outcome: Outcome | None) -> bool:
-        """Counts a row that an earlier run has done."""
-        if outcome is None:
-            return False
-        self._before += 1
+    def were_done(self, count: int) -> None:
+        """Counts rows that an earlier run has done."""
+        self._before = count
         # Not as an advance, which would count as fast.
-        self.progress.update(self._task, completed=self._before)
-        return True
+        self.progress.update(self._task, completed=count)
 
     def add(self, outcome: Outcome) -> None:
         """Tells of a row that ended."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from skipstone_client.cli_block_cache import BlockCacheOption, block_cache_config
 from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_generate import TIER_STYLES, fallback_facts, times_text
 from skipstone_client.cli_output import (
@@ -21,44 +20,23 @@ from skipstone_client.cli_output import (
     table_of,
 )
 from skipstone_client.cli_request import (
-    CacheModeOption,
-    DonorChoicesOption,
-    DonorMarginOption,
-    GuidanceOption,
-    HeightOption,
-    MaxSkipStepsOption,
-    MinSimilarityOption,
-    NegativePromptOption,
-    NumFramesOption,
+    CacheChoices,
     PromptArgument,
-    ReproducibleOption,
-    ReuseKindOption,
+    RequestOptions,
     SeedOption,
-    StepsOption,
-    WidthOption,
 )
+from skipstone_client.option_groups import with_option_groups
 from skipstone_client.orchestrator import OrchestratorClient
-from skipstone_shared.generation import GenerationParams
-from skipstone_shared.orchestration import CacheOptions, Candidate, Explanation, HitTier
+from skipstone_shared.orchestration import Candidate, Explanation, HitTier
 
 
+@with_option_groups
 def explain(
+    *,
     prompt: PromptArgument,
-    steps: StepsOption = None,
     seed: SeedOption = None,
-    guidance: GuidanceOption = None,
-    height: HeightOption = None,
-    width: WidthOption = None,
-    num_frames: NumFramesOption = None,
-    negative_prompt: NegativePromptOption = "",
-    cache_mode: CacheModeOption = None,
-    min_similarity: MinSimilarityOption = None,
-    max_skip_steps: MaxSkipStepsOption = None,
-    reuse_kind: ReuseKindOption = None,
-    reproducible: ReproducibleOption = False,
-    donor_choices: DonorChoicesOption = None,
-    donor_margin: DonorMarginOption = None,
-    block_cache: BlockCacheOption = None,
+    asked: RequestOptions,
+    choices: CacheChoices,
     namespace: NamespaceOption = "",
     target: TargetOption = DEFAULT_TARGET,
     timeout: TimeoutOption = 10.0,
@@ -68,31 +46,12 @@ def explain(
 
     Nothing is written and no entry counts as used.
     """
-    params = GenerationParams(
-        prompt=prompt,
-        negative_prompt=negative_prompt,
-        num_inference_steps=steps,
-        guidance_scale=guidance,
-        height=height,
-        width=width,
-        num_frames=num_frames,
-        seed=seed,
-        block_cache=block_cache_config(block_cache),
-    )
-    cache = CacheOptions(
-        mode=cache_mode,
-        min_similarity=min_similarity,
-        max_skip_steps=max_skip_steps,
-        reproducible=reproducible,
-        reuse_kind=reuse_kind,
-        donor_choices=donor_choices,
-        donor_margin=donor_margin,
-    )
     with (
         errors_in_one_line(),
         OrchestratorClient(target, timeout_s=timeout, credentials=credentials()) as client,
     ):
-        told = client.explain(params, cache, namespace)
+        params = asked.whole_params(prompt, seed)
+        told = client.explain(params, choices.options(), namespace)
     if as_json:
         print_json(told)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,20 +15,18 @@ from rich.text import Text
 
 from skipstone_client._orchestrator_requests import ResultBuilder
 from skipstone_client.artifact_names import next_free
+from skipstone_client.batch.changes import IfChanged
 from skipstone_client.cli_batch import (
     DEFAULT_CONCURRENCY,
     DEFAULT_RETRY_FOR_S,
     BatchOptions,
     ConcurrencyOption,
     FileOption,
+    IfChangedOption,
     RetryForOption,
     run_batch,
 )
-from skipstone_client.cli_block_cache import (
-    BlockCacheOption,
-    block_cache_config,
-    block_cache_facts,
-)
+from skipstone_client.cli_block_cache import block_cache_facts
 from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
@@ -46,23 +45,9 @@ from skipstone_client.cli_output import (
     stdout,
 )
 from skipstone_client.cli_progress import progress_bar
-from skipstone_client.cli_request import (
-    CacheModeOption,
-    DonorChoicesOption,
-    DonorMarginOption,
-    GuidanceOption,
-    HeightOption,
-    MaxSkipStepsOption,
-    MinSimilarityOption,
-    NegativePromptOption,
-    NumFramesOption,
-    ReproducibleOption,
-    ReuseKindOption,
-    SeedOption,
-    StepsOption,
-    WidthOption,
-)
+from skipstone_client.cli_request import CacheChoices, RequestOptions, SeedOption
 from skipstone_client.json_values import plain
+from skipstone_client.option_groups import with_option_groups
 from skipstone_client.orchestrator import OrchestratorClient
 from skipstone_shared.generation import GenerationParams, StepProgress
 from skipstone_shared.orchestration import (
@@ -79,7 +64,9 @@ _STAGES = ("build_query", "lookup", "rerank", "resume", "denoise", "decode", "sa
 TIER_STYLES = {HitTier.EXACT: "bold green", HitTier.APPROXIMATE: "bold cyan", HitTier.MISS: "bold"}
 
 
+@with_option_groups
 def generate(
+    *,
     prompt: Annotated[str | None, typer.Argument(help="What to show; or give --file.")] = None,
     out: Annotated[
         Path | None,
@@ -92,21 +79,10 @@ def generate(
     file: FileOption = None,
     concurrency: ConcurrencyOption = DEFAULT_CONCURRENCY,
     retry_for: RetryForOption = DEFAULT_RETRY_FOR_S,
-    steps: StepsOption = None,
+    if_changed: IfChangedOption = IfChanged.STOP,
     seed: SeedOption = None,
-    guidance: GuidanceOption = None,
-    height: HeightOption = None,
-    width: WidthOption = None,
-    num_frames: NumFramesOption = None,
-    negative_prompt: NegativePromptOption = "",
-    cache_mode: CacheModeOption = None,
-    min_similarity: MinSimilarityOption = None,
-    max_skip_steps: MaxSkipStepsOption = None,
-    reuse_kind: ReuseKindOption = None,
-    reproducible: ReproducibleOption = False,
-    donor_choices: DonorChoicesOption = None,
-    donor_margin: DonorMarginOption = None,
-    block_cache: BlockCacheOption = None,
+    asked: RequestOptions,
+    choices: CacheChoices,
     namespace: NamespaceOption = "",
     target: TargetOption = DEFAULT_TARGET,
     timeout: TimeoutOption = 600.0,
@@ -119,35 +95,19 @@ def generate(
     """
     if (prompt is None) == (file is None):
         fail("give a prompt, or --file with one a line", EXIT_BAD_INPUT)
-    params = GenerationParams(
-        prompt=prompt or "",
-        negative_prompt=negative_prompt,
-        num_inference_steps=steps,
-        guidance_scale=guidance,
-        height=height,
-        width=width,
-        num_frames=num_frames,
-        seed=seed,
-        block_cache=block_cache_config(block_cache),
-    )
-    cache = CacheOptions(
-        mode=cache_mode,
-        min_similarity=min_similarity,
-        max_skip_steps=max_skip_steps,
-        reproducible=reproducible,
-        reuse_kind=reuse_kind,
-        donor_choices=donor_choices,
-        donor_margin=donor_margin,
-    )
+    with errors_in_one_line():
+        params, references = asked.params(prompt or "", seed), asked.references()
+        cache = choices.options()
     if file is not None:
-        how = BatchOptions(target, namespace, timeout, concurrency, retry_for, as_json)
-        run_batch(file, out, params, cache, how)
+        how = BatchOptions(target, namespace, timeout, concurrency, retry_for, if_changed, as_json)
+        run_batch(file, out, params, references, cache, how)
         return
     _check_out(out or Path("picture"))
     with (
         errors_in_one_line(),
         OrchestratorClient(target, generate_timeout_s=timeout, credentials=credentials()) as client,
     ):
+        params = dataclasses.replace(params, reference_inputs=tuple(f.read() for f in references))
         result = _follow(client, params, cache, namespace, quiet=as_json)
     out = out or next_free(result.artifact.media_type)
     try:

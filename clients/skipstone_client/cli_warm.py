@@ -21,7 +21,6 @@ from skipstone_client.cli_batch import (
     polite_ends,
     stopped_in_one_line,
 )
-from skipstone_client.cli_block_cache import BlockCacheOption, block_cache_config
 from skipstone_client.cli_credentials import credentials
 from skipstone_client.cli_output import (
     DEFAULT_TARGET,
@@ -39,24 +38,21 @@ from skipstone_client.cli_output import (
     stdout,
 )
 from skipstone_client.cli_progress import RateColumn, progress_bar
-from skipstone_client.cli_request import (
-    GuidanceOption,
-    HeightOption,
-    NegativePromptOption,
-    NumFramesOption,
-    StepsOption,
-    WidthOption,
-)
+from skipstone_client.cli_request import KeyStepsOption, RequestOptions
 from skipstone_client.json_values import plain
+from skipstone_client.option_groups import with_option_groups
 from skipstone_client.orchestrator import OrchestratorClient
-from skipstone_shared.generation import MAX_SEED, GenerationParams
+from skipstone_client.request_texts import key_steps_of
+from skipstone_shared.generation import MAX_SEED
 from skipstone_shared.orchestration import CacheOptions
 
 _SAVE_S = 30.0
 _CHECK_TIMEOUT_S = 30.0
 
 
+@with_option_groups
 def warm(
+    *,
     file: Annotated[
         Path,
         typer.Argument(
@@ -67,13 +63,8 @@ def warm(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of rows that give none.")
     ] = 0,
-    steps: StepsOption = None,
-    guidance: GuidanceOption = None,
-    height: HeightOption = None,
-    width: WidthOption = None,
-    num_frames: NumFramesOption = None,
-    negative_prompt: NegativePromptOption = "",
-    block_cache: BlockCacheOption = None,
+    asked: RequestOptions,
+    key_steps: KeyStepsOption = "",
     concurrency: ConcurrencyOption = DEFAULT_CONCURRENCY,
     retry_for: RetryForOption = DEFAULT_RETRY_FOR_S,
     namespace: NamespaceOption = "",
@@ -87,20 +78,11 @@ def warm(
     asks for the like may start from it. What is there is not run again, so that the command can be
     stopped and repeated. Ends with 1 where a row failed.
     """
-    params = GenerationParams(
-        prompt="",
-        negative_prompt=negative_prompt,
-        num_inference_steps=steps,
-        guidance_scale=guidance,
-        height=height,
-        width=width,
-        num_frames=num_frames,
-        seed=seed,
-        block_cache=block_cache_config(block_cache),
-    )
     with errors_in_one_line(), polite_ends():
-        rows = read_rows(file, params, CacheOptions())
-        alone = list({row.params: row for row in reversed(rows)}.values())[::-1]
+        cache = CacheOptions(key_steps=key_steps_of(key_steps, "--key-steps"))
+        params = asked.params("", seed)
+        rows = read_rows(file, params, cache, namespace, asked.references())
+        alone = list({row.asked: row for row in reversed(rows)}.values())[::-1]
         told = _Telling(len(rows), len(rows) - len(alone), as_json=as_json)
         with OrchestratorClient(
             target, generate_timeout_s=timeout, credentials=credentials()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from skipstone_client.donor_checks import DonorRefused
 from skipstone_client.engine_latents import LatentsT, in_form_of, renoised
 from skipstone_client.engine_runs import Donor, EngineRun, ReuseProvenance, SolverState
 from skipstone_shared.errors import FailedPrecondition
+from skipstone_shared.frame_samples import Picture
 from skipstone_shared.latents import compatibility_key
 from skipstone_shared.orchestration import (
     CacheMode,
@@ -67,6 +69,7 @@ class ReuseRequest:
         self._donor: Donor | None = None
         self._entry_id = ""
         self._key = ""
+        self._frames: Sequence[Picture] = ()
         self._finished = False
         self._in_block = False
 
@@ -104,6 +107,11 @@ class ReuseRequest:
         # Those below or at the start are the donor's: stored as own ones, drift would chain.
         wanted = {*(self._decision.key_steps or self._cache.key_steps), steps}
         return tuple(sorted(step for step in wanted if self.start_step < step <= steps))
+
+    @property
+    def donor_frames(self) -> int:
+        """Frames of what the run makes that ``finish`` should be given, up to 16; 0: none."""
+        return self._decision.donor_frames if self._decision is not None and self.key_steps else 0
 
     @property
     def provenance(self) -> ReuseProvenance:
@@ -207,12 +215,15 @@ class ReuseRequest:
         if self.wants(step_index):
             self._recorder.record(self._entry, step_index, latents, solver)
 
-    def finish(self, latents: object | None = None) -> None:
+    def finish(self, latents: object | None = None, frames: Sequence[Picture] = ()) -> None:
         """Has the clean latents stored, and the entry saved when the block ends; returns at once.
 
         Args:
             latents: What left the last step; None when the engine does not have it. Then only later
                 snapshots are kept, and neither the exact tier nor renoising can use them.
+            frames: What the run made, as Pillow has it: all frames of a clip in order, or one
+                picture; must stay as it is. ``donor_frames`` of them are looked at, where that is
+                above 0.
 
         Raises:
             FailedPrecondition: ``resume`` or ``donor`` was not called, or called twice.
@@ -221,6 +232,7 @@ class ReuseRequest:
             raise FailedPrecondition("a request is finished once, after resume")
         if latents is not None:
             self.snapshot(self._run.num_inference_steps, latents)
+        self._frames = frames
         self._finished = True
         if not self._in_block:
             self._save()
@@ -237,7 +249,7 @@ class ReuseRequest:
 
     def _save(self) -> None:
         if self.key_steps:
-            self._recorder.save(self._entry)
+            self._recorder.save(self._entry, self._frames, self.donor_frames)
 
     def _decide(self) -> None:
         if self._mode is CacheMode.OFF:

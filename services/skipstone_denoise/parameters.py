@@ -9,6 +9,7 @@ from skipstone_denoise.model_profile import ModelProfile
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import (
     MAX_PROMPT_BYTES,
+    MAX_REFERENCE_BYTES,
     MAX_SEED,
     AdapterSelection,
     BlockCacheConfig,
@@ -21,7 +22,6 @@ _TOLD_MORE = BlockCacheConfig(report_residual_diffs=True)
 MAX_GUIDANCE_SCALE = 100.0
 MAX_SHIFT = 100.0
 MAX_ADAPTER_SCALE = 10.0
-MAX_REFERENCE_BYTES = 3 << 20
 PICTURE_MEDIA_TYPES = ("image/png", "image/jpeg")
 
 

@@ -15,6 +15,9 @@ MAX_PROMPT_BYTES = 20_000
 
 MAX_SEED = 2**63 - 1
 
+MAX_REFERENCE_BYTES = 3 << 20
+"""Largest reference input, encoded."""
+
 
 class ReferenceRole(Enum):
     """What a reference input is used for."""

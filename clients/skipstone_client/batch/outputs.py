@@ -13,12 +13,14 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from skipstone_client.artifact_names import suffix_of
+from pydantic import TypeAdapter
+
+from skipstone_client.artifact_names import UNFINISHED, suffix_of
 from skipstone_client.batch.rows import Row
 from skipstone_client.json_values import plain
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument, SkipstoneError
@@ -26,8 +28,22 @@ from skipstone_shared.orchestration import GenerateResult
 
 MANIFEST = "manifest.jsonl"
 _LOCK = ".lock"
-_UNFINISHED = ".part"
 _FIELD = "--out"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Maker:
+    """What makes the pictures of a batch, beside its file.
+
+    Attributes:
+        target: Address of the orchestrator.
+        model_id: Model that it tells; empty where it knows none.
+        options: What the command line says for all rows, under the names of requests.
+    """
+
+    target: str
+    model_id: str
+    options: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +62,11 @@ class Outcome:
         provenance: Where it comes from, as JSON has it.
         error: What went wrong, for people.
         reason: The same for programs.
+        asked: Hash of all that it asks for, options included.
+        target: Orchestrator that was asked.
+        model_id: Model that it told.
+        options: What the command line said for all rows.
+        references: Hashes of the files that condition it, by role.
     """
 
     row: int
@@ -59,6 +80,14 @@ class Outcome:
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     error: str = ""
     reason: str = ""
+    asked: str = ""
+    target: str = ""
+    model_id: str = ""
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    references: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+
+_OUTCOMES = TypeAdapter(Outcome)
 
 
 class BatchFolder:
@@ -108,7 +137,7 @@ class BatchFolder:
             return None
         return outcome
 
-    def keep(self, row: Row, result: GenerateResult) -> Outcome:
+    def keep(self, row: Row, result: GenerateResult, maker: Maker) -> Outcome:
         """Writes the picture of a row and then its line.
 
         Raises:
@@ -118,33 +147,26 @@ class BatchFolder:
         stem = row.name or f"{row.number:05d}-{row.key[:8]}"
         name = stem + suffix_of(artifact.media_type)
         _write_whole(self.path / name, artifact.data)
-        outcome = Outcome(
-            row.number,
-            row.key,
-            "done",
-            row.params.prompt,
-            name,
-            len(artifact.data),
-            hashlib.sha256(artifact.data).hexdigest(),
-            artifact.media_type,
-            plain(result.provenance),
+        outcome = dataclasses.replace(
+            _begun(row, maker),
+            status="done",
+            file=name,
+            size_bytes=len(artifact.data),
+            sha256=hashlib.sha256(artifact.data).hexdigest(),
+            media_type=artifact.media_type,
+            provenance=plain(result.provenance),
         )
         self._append(outcome)
         return outcome
 
-    def note_failure(self, row: Row, error: SkipstoneError) -> Outcome:
+    def note_failure(self, row: Row, error: SkipstoneError, maker: Maker) -> Outcome:
         """Writes that a row failed; the next run tries it again.
 
         Raises:
             OSError: It cannot be written.
         """
-        outcome = Outcome(
-            row.number,
-            row.key,
-            "failed",
-            row.params.prompt,
-            error=error.message,
-            reason=error.reason,
+        outcome = dataclasses.replace(
+            _begun(row, maker), status="failed", error=error.message, reason=error.reason
         )
         self._append(outcome)
         return outcome
@@ -159,10 +181,28 @@ class BatchFolder:
     def _written_anew(self) -> int:
         """Writes the last line of every row, without one that a kill cut; opens it to append."""
         path = self.path / MANIFEST
-        for left in self.path.glob(f"*{_UNFINISHED}"):
+        for left in self.path.glob(f"*{UNFINISHED}"):
             left.unlink()
         _write_whole(path, b"".join(map(_line, self._outcomes.values())))
         return os.open(path, os.O_WRONLY | os.O_APPEND)
+
+
+def _begun(row: Row, maker: Maker) -> Outcome:
+    """What is told of a row, however it ends."""
+    hashes: dict[str, list[str]] = {}
+    for file in row.references:
+        hashes.setdefault(file.role.value, []).append(file.sha256)
+    return Outcome(
+        row.number,
+        row.key,
+        "",
+        row.params.prompt,
+        asked=row.asked,
+        target=maker.target,
+        model_id=maker.model_id,
+        options=maker.options,
+        references=hashes,
+    )
 
 
 def _line(outcome: Outcome) -> bytes:
@@ -177,8 +217,8 @@ def _lines(path: Path) -> list[Outcome]:
     found = []
     for line in path.read_bytes().splitlines():
         try:
-            found.append(Outcome(**json.loads(line)))
-        except (ValueError, TypeError):
+            found.append(_OUTCOMES.validate_python(json.loads(line)))
+        except ValueError:
             continue
     return found
 
@@ -200,7 +240,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that it is there as a whole or not at all, also after a loss of power."""
-    unfinished = path.with_name(path.name + _UNFINISHED)
+    unfinished = path.with_name(path.name + UNFINISHED)
     with unfinished.open("wb") as file:
         file.write(data)
         file.flush()

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-
+from skipstone_client.batch.columns import AskedRow, read_columns
 from skipstone_client.json_values import plain
-from skipstone_shared.block_cache_json import block_cache_from_text, parse_block_cache
+from skipstone_client.reference_files import ReferenceFile, ReferenceFiles, check_together
 from skipstone_shared.errors import InvalidArgument
-from skipstone_shared.generation import MAX_SEED, BlockCacheConfig, GenerationParams
-from skipstone_shared.orchestration import CacheMode, CacheOptions
+from skipstone_shared.generation import GenerationParams, ReferenceRole
+from skipstone_shared.orchestration import CacheOptions
 
 _FIELD = "--file"
 _KEY_DIGITS = 12
+_ROLES = tuple(ReferenceRole)
+"""In the order in which pipelines take them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,11 +32,13 @@ class Row:
     Attributes:
         number: Its line in the file, from 1; of CSV without the header, of JSON and text lines
             without empty ones.
-        key: Tells it from every other row: a hash of all that it asks for, its name and namespace,
-            so that it stays the same when rows are put before it.
+        key: Tells it from every other row: a hash of what the file says of it, so that it stays the
+            same when rows are put before it and when options are changed.
         name: Stem of its output's name; empty where the file gives none.
-        params: What to generate.
+        params: What to generate, without its files.
         cache: How to use the cache.
+        asked: Hash of all that it asks for, options and namespace included.
+        references: The files that condition it.
     """
 
     number: int
@@ -44,18 +46,34 @@ class Row:
     name: str
     params: GenerationParams
     cache: CacheOptions
+    asked: str = ""
+    references: tuple[ReferenceFile, ...] = ()
+
+    def whole_params(self) -> GenerationParams:
+        """What to generate; its files are read now, so that waiting rows hold none of them.
+
+        Raises:
+            InvalidArgument: A file is not what it was when the rows were read.
+        """
+        inputs = tuple(file.read() for file in self.references)
+        return dataclasses.replace(self.params, reference_inputs=inputs)
 
 
 def read_rows(
-    path: Path, params: GenerationParams, cache: CacheOptions, namespace: str = ""
+    path: Path,
+    params: GenerationParams,
+    cache: CacheOptions,
+    namespace: str = "",
+    references: Sequence[ReferenceFile] = (),
 ) -> list[Row]:
     """All rows of a file: `.jsonl` or `.ndjson`, `.csv` or `.tsv`, else a prompt a line.
 
     Args:
-        path: The file, UTF-8.
+        path: The file, UTF-8. Files that rows name are relative to its folder.
         params: What a row does not say; its prompt is not used.
         cache: Likewise.
         namespace: Where the rows run.
+        references: Files of rows that name none of the same role.
 
     Raises:
         InvalidArgument: The file cannot be read or has no row, or one has an unknown column or an
@@ -67,28 +85,77 @@ def read_rows(
         raise InvalidArgument(f"cannot read {path}: {error.strerror}", field=_FIELD) from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"{path} is not UTF-8", field=_FIELD) from None
-    rows = list(_numbered(path, text, params, cache, namespace))
+    others = _Others(params, cache, namespace, tuple(references))
+    rows = list(_numbered(path, text, others))
     if not rows:
         raise InvalidArgument(f"{path} has no row", field=_FIELD)
     _check_names(path, rows)
     return rows
 
 
-def _numbered(
-    path: Path, text: str, params: GenerationParams, cache: CacheOptions, namespace: str
-) -> Iterator[Row]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Others:
+    """What holds where a row says nothing."""
+
+    params: GenerationParams
+    cache: CacheOptions
+    namespace: str
+    references: tuple[ReferenceFile, ...]
+
+
+def _numbered(path: Path, text: str, others: _Others) -> Iterator[Row]:
     times: Counter[str] = Counter()
+    files = ReferenceFiles()
     for number, fields in enumerate(_fields(path, text), 1):
         try:
-            asked = _AskedRow.model_validate(fields)
-        except ValidationError as error:
-            raise InvalidArgument(f"row {number} of {path}: {_told(error)}", field=_FIELD) from None
-        row_params, row_cache = asked.params(params), asked.cache(cache)
-        told = [plain(row_params), plain(row_cache), asked.name, namespace]
-        content = json.dumps(told, sort_keys=True)
+            said = read_columns(fields)
+            own = _own_files(said, path.parent, files)
+            references = _references(said, own, others.references)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"row {number} of {path}: {error}", field=_FIELD) from None
+        content = _text([said.told(), _hashes(own)])
         times[content] += 1  # rows may be equal: without a seed each gives another picture
-        digest = hashlib.sha256(f"{times[content]}:{content}".encode("utf-8", "surrogatepass"))
-        yield Row(number, digest.hexdigest()[:_KEY_DIGITS], asked.name, row_params, row_cache)
+        params, cache = said.params(others.params), said.cache(others.cache)
+        asked = [plain(params), plain(cache), others.namespace, _hashes(references)]
+        yield Row(
+            number,
+            _digest(f"{times[content]}:{content}")[:_KEY_DIGITS],
+            said.name or "",
+            params,
+            cache,
+            _digest(_text(asked)),
+            references,
+        )
+
+
+def _own_files(said: AskedRow, folder: Path, files: ReferenceFiles) -> list[ReferenceFile]:
+    return [
+        files.look_at(role, folder / name, role.value)
+        for role, names in said.files().items()
+        for name in names
+    ]
+
+
+def _references(
+    said: AskedRow, own: Sequence[ReferenceFile], others: Sequence[ReferenceFile]
+) -> tuple[ReferenceFile, ...]:
+    """The files of a row in the order in which pipelines take them."""
+    kept = [file for file in others if file.role not in said.files()]
+    both = sorted([*kept, *own], key=lambda file: _ROLES.index(file.role))
+    check_together(both, "image")
+    return tuple(both)
+
+
+def _hashes(references: Sequence[ReferenceFile]) -> list[list[str]]:
+    return [[file.role.value, file.sha256] for file in references]
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _fields(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
@@ -134,82 +201,3 @@ def _check_names(path: Path, rows: list[Row]) -> None:
     if any(twice):
         name = next(filter(None, twice))
         raise InvalidArgument(f"{path}: several rows have the name {name!r}", field=_FIELD)
-
-
-def _told(error: ValidationError) -> str:
-    first = error.errors()[0]
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] != "extra_forbidden":
-        return f"{name}: {first['msg']}"
-    near = difflib.get_close_matches(name, _COLUMNS, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(_COLUMNS)}"
-    return f"{name} is no column{hint}"
-
-
-def _block_cache(value: object) -> BlockCacheConfig:
-    try:
-        if isinstance(value, Mapping):
-            return parse_block_cache(value)
-        return block_cache_from_text(str(value))
-    except InvalidArgument as error:
-        raise ValueError(str(error)) from None
-
-
-def _no_switch(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("is a number, not true or false")  # pydantic would take it for 1 or 0
-    return value
-
-
-_Int = Annotated[int, BeforeValidator(_no_switch)]
-_Float = Annotated[float, BeforeValidator(_no_switch)]
-
-
-class _AskedRow(BaseModel):
-    """The columns, under the names of the options of `skipstone generate`."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    prompt: str = Field(min_length=1)
-    name: str = Field(default="", pattern=r"^[\w][\w.-]{0,99}$")
-    negative_prompt: str | None = None
-    steps: _Int | None = Field(None, validation_alias=AliasChoices("steps", "num_inference_steps"))
-    guidance: _Float | None = Field(
-        None, validation_alias=AliasChoices("guidance", "guidance_scale")
-    )
-    guidance_scale_2: _Float | None = None
-    height: _Int | None = None
-    width: _Int | None = None
-    num_frames: _Int | None = None
-    seed: Annotated[_Int, Field(ge=0, le=MAX_SEED)] | None = None
-    shift: _Float | None = None
-    cache_mode: CacheMode | None = None
-    cache_config: Annotated[BlockCacheConfig, BeforeValidator(_block_cache)] | None = Field(
-        None, validation_alias=AliasChoices("cache_config", "block_cache")
-    )
-
-    def params(self, others: GenerationParams) -> GenerationParams:
-        """What to generate, with what the row does not say taken from others."""
-        said: dict[str, Any] = {
-            "negative_prompt": self.negative_prompt,
-            "num_inference_steps": self.steps,
-            "guidance_scale": self.guidance,
-            "guidance_scale_2": self.guidance_scale_2,
-            "height": self.height,
-            "width": self.width,
-            "num_frames": self.num_frames,
-            "seed": self.seed,
-            "shift": self.shift,
-            "block_cache": self.cache_config,
-        }
-        changes = {name: value for name, value in said.items() if value is not None}
-        return dataclasses.replace(others, prompt=self.prompt, **changes)
-
-    def cache(self, others: CacheOptions) -> CacheOptions:
-        """How to use the cache, likewise."""
-        if self.cache_mode is None:
-            return others
-        return dataclasses.replace(others, mode=self.cache_mode)
-
-
-_COLUMNS = tuple(_AskedRow.model_fields)

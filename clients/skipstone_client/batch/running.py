@@ -147,13 +147,27 @@ class _Work(Generic[T]):
                 self._ended.put(error)
 
     def _made(self, row: Row) -> T:
-        end = time.monotonic() + self._retry_for_s
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                return self._make(row)
-            except _WORTH_ANOTHER_TRY as error:
-                wait_s = max(pause_s, error.retry_after_s or 0.0)
-                if time.monotonic() + wait_s > end or self._stop.wait(wait_s):
-                    raise
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return patiently(lambda: self._make(row), self._retry_for_s, self._stop)
+
+
+def patiently(call: Callable[[], T], retry_for_s: float, stop: threading.Event) -> T:
+    """Calls, again and again while Skipstone is away or full.
+
+    Args:
+        call: What to call.
+        retry_for_s: Seconds in which it is called again.
+        stop: Ends the waiting.
+
+    Raises:
+        SkipstoneError: what the last call raised.
+    """
+    end = time.monotonic() + retry_for_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return call()
+        except _WORTH_ANOTHER_TRY as error:
+            wait_s = max(pause_s, error.retry_after_s or 0.0)
+            if time.monotonic() + wait_s > end or stop.wait(wait_s):
+                raise
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

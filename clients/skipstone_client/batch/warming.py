@@ -62,12 +62,14 @@ class Warming:
             DeadlineExceeded: the run ended and its entry was not stored; names the reasons.
             SkipstoneError: as `OrchestratorClient.generate` and `explain`.
         """
+        params = row.whole_params()
         told = self._client.explain(
-            row.params, _FULL_RUNS_ALONE, self._namespace, timeout_s=self._check_timeout_s
+            params, _FULL_RUNS_ALONE, self._namespace, timeout_s=self._check_timeout_s
         )
         if told.decision.tier is HitTier.EXACT:
             return Warmed(told.decision.entry_id, was_there=True)
-        provenance = self._client.generate(row.params, _SAVED_ONLY, self._namespace).provenance
+        saved_only = dataclasses.replace(_SAVED_ONLY, key_steps=row.cache.key_steps)
+        provenance = self._client.generate(params, saved_only, self._namespace).provenance
         entry = self._stored(provenance.saved_entry_id)
         if entry is None:
             failures = [f"{f.stage}: {f.service} {f.reason}" for f in provenance.fallbacks]

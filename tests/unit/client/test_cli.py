@@ -198,6 +198,55 @@ def test_generate_sends_only_what_was_given(tmp_path):
     assert given.cache.mode == orchestrator_pb2.CACHE_MODE_OFF
 
 
+def test_every_parameter_of_a_request_is_an_option(tmp_path):
+    """But for those that a batch or a namespace are told by."""
+    pictures = {}
+    for name, data in (("image", b"1"), ("mask", b"22"), ("last", b"333")):
+        pictures[name] = tmp_path / f"{name}.bin"
+        pictures[name].write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+    words = "--negative-prompt b --steps 9 --guidance 3 --guidance-2 4 --height 64 --width 32 "
+    words += "--num-frames 5 --seed 7 --shift 2.5 --adapter style=0.5 --adapter line "
+    words += "--cache-config balanced --cache-mode read_only --no-exact --approximate "
+    words += "--min-similarity 0.5 --max-skip-steps 4 --key-steps 2,4 --top-k 3 "
+    words += "--reuse-kind renoise --reproducible --donor-choices 2 --donor-margin 0.1"
+    files = ["--image", str(pictures["image"]), "--mask", str(pictures["mask"])]
+    files += ["--last-frame", str(pictures["last"])]
+    out = ["--out", str(tmp_path / "p.png")]
+    with orchestrator(Generate=generation) as (run, servicer):
+        assert run("generate", "a", *words.split(), *files, *out).exit_code == 0
+    (request,) = servicer.requests
+    for message in (request.params, request.cache):
+        missing = {field.name for field in message.DESCRIPTOR.fields} - {
+            field.name for field, _ in message.ListFields()
+        }
+        assert not missing
+    sent = [(r.role, r.media_type, len(r.data)) for r in request.params.reference_inputs]
+    assert sent == [(1, "image/png", 9), (2, "image/png", 10), (3, "image/png", 11)]
+    assert [(a.name, a.scale) for a in request.params.adapters] == [("style", 0.5), ("line", 1)]
+    assert request.params.guidance_scale_2 == 4
+    assert not request.cache.allow_exact
+    assert list(request.cache.key_steps) == [2, 4]
+
+
+@pytest.mark.parametrize("command", ["generate", "explain"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--image", "none.png"), "--image: cannot read none.png"),
+        (("--mask", __file__), "(allowed: PNG, JPEG or MP4)"),
+        (("--adapter", "style=x"), "--adapter: 'style=x' is no adapter (allowed: NAME or"),
+        (("--key-steps", "5;7"), "--key-steps: '5;7' are no steps (allowed: whole numbers"),
+    ],
+)
+def test_a_bad_option_is_one_line_with_its_name_and_what_is_allowed(command, words, said):
+    with orchestrator(Generate=generation) as (run, servicer):
+        result = run(command, "a", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not servicer.requests
+
+
 @pytest.mark.parametrize("option", ["--cache-config", "--block-cache"])
 def test_cache_configs_of_other_projects_are_sent_as_block_cache(option, tmp_path):
     """As JSON, from a file, and as a preset; the JSON's names are cache-dit's."""

@@ -91,7 +91,12 @@ class TeleFuserAdapter:
             number = _whole_number(step)
             if number is not None and hasattr(tensor, "shape"):
                 latents[number] = tensor
-        return LatentOutputs(latents, _whole_number(latent_payload.get("final_step")))
+        frames = latent_payload.get("embedding_video_frames")
+        return LatentOutputs(
+            latents,
+            _whole_number(latent_payload.get("final_step")),
+            tuple(frames) if isinstance(frames, list | tuple) else (),
+        )
 
     def _resume(self, session: ReuseSession, query: CacheQuery, run: EngineRun) -> dict[str, Any]:
         steps = run.num_inference_steps

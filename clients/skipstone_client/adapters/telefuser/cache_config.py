@@ -22,7 +22,7 @@ _EMBEDDING = "the embedding service's own settings"
 _INDEX = "the vector_index service's own settings"
 _STORE = "the latent_kv service's own settings"
 _GATE = "the gate of the orchestrator and its calibration"
-_TEXT_ONLY = "nothing: donors are found by their prompts, not by their frames"
+_FRAMES = "the orchestrator's donor_vectors and donor_frames"
 
 MOVED: Mapping[str, str] = MappingProxyType(
     {
@@ -41,18 +41,18 @@ MOVED: Mapping[str, str] = MappingProxyType(
         "text_embedding_device_id": _EMBEDDING,
         "text_embedding_torch_dtype": _EMBEDDING,
         "text_embedding_attn_impl": _EMBEDDING,
-        "video_embedding_enabled": _TEXT_ONLY,
-        "video_embedding_model_path": _TEXT_ONLY,
-        "video_embedding_instruction": _TEXT_ONLY,
-        "video_embedding_fps": _TEXT_ONLY,
-        "video_embedding_max_frames": _TEXT_ONLY,
-        "video_embedding_max_length": _TEXT_ONLY,
-        "video_embedding_min_pixels": _TEXT_ONLY,
-        "video_embedding_max_pixels": _TEXT_ONLY,
-        "video_embedding_total_pixels": _TEXT_ONLY,
-        "video_embedding_device_id": _TEXT_ONLY,
-        "video_embedding_torch_dtype": _TEXT_ONLY,
-        "video_embedding_attn_impl": _TEXT_ONLY,
+        "video_embedding_enabled": _FRAMES,
+        "video_embedding_model_path": _EMBEDDING,
+        "video_embedding_instruction": _EMBEDDING,
+        "video_embedding_fps": _EMBEDDING,
+        "video_embedding_max_frames": _FRAMES,
+        "video_embedding_max_length": _EMBEDDING,
+        "video_embedding_min_pixels": _EMBEDDING,
+        "video_embedding_max_pixels": _EMBEDDING,
+        "video_embedding_total_pixels": _EMBEDDING,
+        "video_embedding_device_id": _EMBEDDING,
+        "video_embedding_torch_dtype": _EMBEDDING,
+        "video_embedding_attn_impl": _EMBEDDING,
         "video_similarity_threshold": _GATE,
         "rerank_enabled": _GATE,
         "rerank_model_path": _EMBEDDING,
@@ -62,7 +62,7 @@ MOVED: Mapping[str, str] = MappingProxyType(
         "rerank_score_threshold": _GATE,
         "staircase_skip_enabled": _GATE,
         "skip_step_tau_table": _GATE,
-        "lookup_mode": _TEXT_ONLY,
+        "lookup_mode": _FRAMES,
         "cache_strategy_type": "nothing: there is one strategy",
         "cache_log_enabled": "Python's logging, logger skipstone_client",
         "cache_log_dir": "Python's logging, logger skipstone_client",

@@ -48,7 +48,7 @@ class TeleFuserCacheService:
             for step, latents in sorted(outputs.latents.items()):
                 if step < steps:
                     request.snapshot(step, latents)
-            request.finish(outputs.latents.get(steps))
+            request.finish(outputs.latents.get(steps), outputs.frames)
         except Exception:  # noqa: BLE001 - the request is done; it must not fail of its save
             _log.exception("task %s is not saved", query.task_id)
 

@@ -48,7 +48,9 @@ class LatentOutputs:
     Attributes:
         latents: Tensors by the step that they enter.
         final_step: Last step of the run, as the host counts; None when it does not say.
+        frames: Frames of the video, as Pillow has them; up to 16.
     """
 
     latents: Mapping[int, Any] = dataclasses.field(default_factory=dict)
     final_step: int | None = None
+    frames: tuple[Any, ...] = ()

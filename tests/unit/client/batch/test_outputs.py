@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skipstone_client.batch.outputs import MANIFEST, BatchFolder
+from skipstone_client.artifact_names import MAX_STEM_BYTES
+from skipstone_client.batch.outputs import MANIFEST, BatchFolder, Maker
 from skipstone_client.batch.rows import Row
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument, QueueFull
 from skipstone_shared.generation import Artifact, GenerationParams
@@ -18,6 +19,8 @@ from skipstone_shared.orchestration import (
     HitTier,
     Provenance,
 )
+
+MAKER = Maker("127.0.0.1:50050", "model-1", {"num_inference_steps": 8})
 
 
 def row(number: int, prompt: str = "a", name: str = "") -> Row:
@@ -33,39 +36,55 @@ def result(data: bytes, media_type: str = "image/png") -> GenerateResult:
 
 def test_a_kept_row_is_done_for_the_next_process(tmp_path):
     with BatchFolder(tmp_path / "out") as folder:
-        told = folder.keep(row(1), result(b"first"))
+        told = folder.keep(row(1), result(b"first"), MAKER)
     with BatchFolder(tmp_path / "out") as folder:
         assert folder.done(row(1)) == told
         assert folder.done(row(2)) is None
     assert (tmp_path / "out" / told.file).read_bytes() == b"first"
     assert told.provenance["tier"] == "miss"
+    assert (told.target, told.model_id) == (MAKER.target, MAKER.model_id)
+
+
+def test_a_line_that_is_json_and_no_outcome_tells_nothing(tmp_path):
+    lines = ["[]", "7", '{"row": 1}', '{"row": 1, "key": [], "status": "done", "prompt": "a"}']
+    (tmp_path / MANIFEST).write_text("\n".join(lines))
+    with BatchFolder(tmp_path) as folder:
+        assert folder.done(row(1)) is None
 
 
 def test_names_come_from_the_row_and_the_kind_of_picture(tmp_path):
     with BatchFolder(tmp_path) as folder:
-        assert folder.keep(row(1), result(b"x")).file == "00001-00000000.png"
-        assert folder.keep(row(2, name="hero"), result(b"x", "video/mp4")).file == "hero.mp4"
+        assert folder.keep(row(1), result(b"x"), MAKER).file == "00001-00000000.png"
+        assert folder.keep(row(2, name="hero"), result(b"x", "video/mp4"), MAKER).file == "hero.mp4"
+
+
+def test_the_longest_name_that_rows_may_have_fits_into_file_systems(tmp_path):
+    longest = "語" * (MAX_STEM_BYTES // 3)
+    assert MAX_STEM_BYTES - len(longest.encode()) < 3
+    with BatchFolder(tmp_path) as folder:
+        kept = folder.keep(row(1, name=longest), result(b"x", "image/webp"), MAKER)
+    assert (tmp_path / kept.file).read_bytes() == b"x"
 
 
 def test_every_byte_at_which_a_kill_may_cut_the_manifest_leaves_whole_lines(tmp_path):
     with BatchFolder(tmp_path) as folder:
-        folder.keep(row(1), result(b"first"))
+        folder.keep(row(1), result(b"first"), MAKER)
         length = (tmp_path / MANIFEST).stat().st_size
-        folder.keep(row(2), result(b"second"))
+        folder.keep(row(2), result(b"second"), MAKER)
     whole = (tmp_path / MANIFEST).read_bytes()
     for cut in range(length, len(whole) - 1):
         (tmp_path / MANIFEST).write_bytes(whole[:cut])
         with BatchFolder(tmp_path) as folder:
             assert folder.done(row(1)) is not None
             assert folder.done(row(2)) is None
-            folder.keep(row(2), result(b"second"))
+            folder.keep(row(2), result(b"second"), MAKER)
         assert [json.loads(line)["row"] for line in (tmp_path / MANIFEST).open()] == [1, 2]
 
 
 @pytest.mark.parametrize("left", [b"", b"fir", b"other"])
 def test_a_picture_that_is_not_what_its_line_says_runs_again(tmp_path, left):
     with BatchFolder(tmp_path) as folder:
-        told = folder.keep(row(1), result(b"first"))
+        told = folder.keep(row(1), result(b"first"), MAKER)
         (tmp_path / told.file).write_bytes(left)
         assert folder.done(row(1)) is None
         (tmp_path / told.file).unlink()
@@ -81,10 +100,10 @@ def test_a_half_written_picture_is_removed_and_never_counts(tmp_path):
 
 def test_a_failed_row_runs_again_and_its_last_line_counts(tmp_path):
     with BatchFolder(tmp_path) as folder:
-        folder.note_failure(row(1), QueueFull("too many"))
+        folder.note_failure(row(1), QueueFull("too many"), MAKER)
     with BatchFolder(tmp_path) as folder:
         assert folder.done(row(1)) is None
-        folder.keep(row(1), result(b"first"))
+        folder.keep(row(1), result(b"first"), MAKER)
     with BatchFolder(tmp_path) as folder:
         assert folder.done(row(1)) is not None
     (line,) = (tmp_path / MANIFEST).read_text().splitlines()
