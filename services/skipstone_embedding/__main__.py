@@ -29,6 +29,7 @@ def build(settings: EmbeddingSettings) -> Mounted:
         reranker,
         on_stop=[encoder.close, *connections],
         collectors=metrics.collectors(lambda: encoder.queue_size),
+        max_workers=settings.max_workers,
     )
 
 

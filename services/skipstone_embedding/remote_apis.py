@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from skipstone_embedding.remote_service import RemoteService
+from skipstone_embedding.remote_service import Ask, RemoteService
 from skipstone_shared.errors import FailedPrecondition, Internal
 
 
@@ -51,8 +51,12 @@ class EmbeddingApi(Protocol):
     can_cut: bool
     """Whether the service refuses texts that are too long until it is told to cut them."""
 
-    def look(self, service: RemoteService) -> RemoteModel:
+    def look(self, service: RemoteService, deadline: float | None = None) -> RemoteModel:
         """Asks for the model.
+
+        Args:
+            service: Where it is.
+            deadline: When it must be told, on the monotonic clock; None leaves that to the service.
 
         Raises:
             SkipstoneError: It cannot be asked, or is none that embeds texts.
@@ -91,7 +95,7 @@ class OpenAIApi:
         self._model = model
         self._dimensions = dimensions
 
-    def look(self, service: RemoteService) -> RemoteModel:
+    def look(self, service: RemoteService, deadline: float | None = None) -> RemoteModel:
         """The name: the API tells nothing else of a model."""
         return RemoteModel(self._model)
 
@@ -123,9 +127,9 @@ class TeiApi:
         """Knows which model must be there; empty takes any."""
         self._model = model
 
-    def look(self, service: RemoteService) -> RemoteModel:
+    def look(self, service: RemoteService, deadline: float | None = None) -> RemoteModel:
         """What /info says; it must be of a model that embeds."""
-        return read_tei_info(service.get("/info"), "embedding", self._model)
+        return read_tei_info(service.ask(Ask("/info"), deadline), "embedding", self._model)
 
     def body(self, texts: Sequence[str], *, cut: bool) -> Any:
         """See `EmbeddingApi`."""

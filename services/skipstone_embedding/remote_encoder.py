@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,25 +13,19 @@ import xxhash
 from skipstone_embedding.input_rules import checked_text
 from skipstone_embedding.instructions import InstructionTemplate
 from skipstone_embedding.remote_apis import EmbeddingApi, RemoteModel
-from skipstone_embedding.remote_errors import RemoteRefused
 from skipstone_embedding.remote_probe import PROBES, are_of_one_model, mark_of
-from skipstone_embedding.remote_service import RemoteService
+from skipstone_embedding.remote_service import Ask, RemoteService
+from skipstone_embedding.remote_watch import ModelWatch, Turn
 from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
 from skipstone_shared.errors import (
     FailedPrecondition,
     Internal,
     InvalidArgument,
     SkipstoneError,
-    Unavailable,
 )
 from skipstone_shared.index_entries import Vector
-from skipstone_shared.structured_logging import get_logger
 
 MAX_BATCH_SIZE = 128
-
-CHECK_INTERVAL_S = 10.0
-"""Seconds after which the next call also asks for the probes' vectors: so long vectors of another
-model, put behind the same URL, may be taken for those of the one before."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,10 +82,13 @@ class RemoteEncoder:
         self._service = service
         self._api = api
         self._options = options or RemoteEncoderOptions()
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known = self._look()
-        self._next_check = clock() + CHECK_INTERVAL_S
+        self._watch = ModelWatch(
+            "remote encoder",
+            self._look,
+            lambda found, before: are_of_one_model(found.probes, before.probes),
+            "revision",
+            clock,
+        )
 
     def encode(
         self, inputs: Sequence[EmbeddingInput], instruction: str = ""
@@ -100,19 +96,19 @@ class RemoteEncoder:
         """Embeds texts; see `Encoder`.
 
         Raises:
+            Unavailable: The service cannot be reached, or has another model now.
             FailedPrecondition: The service refuses the API key, or has another model than pinned.
             Internal: The service's answer is none.
             ResourceExhausted: The service has too much to do.
         """
-        known = self._known
         prepared = [self._prepared(item, instruction) for item in inputs]
         texts = [text for text in prepared if isinstance(text, str)]
-        found = iter(self._embed(texts, known) if texts else [])
+        found = iter(self._embed(texts) if texts else [])
         return [item if isinstance(item, SkipstoneError) else next(found) for item in prepared]
 
     def get_capabilities(self) -> EmbeddingCapabilities:
         """Tells the model and the limits as last seen."""
-        known = self._known
+        known = self._watch.known
         return EmbeddingCapabilities(
             model_id=known.model_id,
             dimension=len(known.probes[0]),
@@ -127,112 +123,82 @@ class RemoteEncoder:
         except InvalidArgument as error:
             return error
 
-    def _embed(self, texts: list[str], known: _Known) -> list[Embedding | SkipstoneError]:
+    def _embed(self, texts: list[str]) -> list[Embedding | SkipstoneError]:
         """Embeds texts in as many requests as it takes."""
         deadline = self._service.deadline()
-        size = min(self._options.batch_size, known.told.max_batch_size or MAX_BATCH_SIZE)
-        batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-        checks = self._is_check_due()
-        asked = [*batches, list(PROBES)] if checks else batches
-        answers = self._ask(asked, deadline, known, cut=False)
-        if checks:
-            self._check(answers.pop(), known)
-        rows: list[Embedding | SkipstoneError] = []
-        for batch, answer in zip(batches, answers, strict=True):
-            if isinstance(answer, RemoteRefused):
-                rows += self._one_by_one(batch, deadline, known)
-            else:
-                rows += answer
+        with self._watch.turn() as turn:
+            size = min(self._options.batch_size, turn.known.told.max_batch_size or MAX_BATCH_SIZE)
+            batches = [texts[start : start + size] for start in range(0, len(texts), size)]
+            asked = [*batches, list(PROBES)] if turn.asks else batches
+            answers = self._ask(asked, deadline, turn, cut=False)
+            if turn.asks:
+                self._check(answers.pop(), turn, deadline)
+            rows: list[Embedding | SkipstoneError] = []
+            for batch, answer in zip(batches, answers, strict=True):
+                if isinstance(answer, FailedPrecondition):
+                    rows += self._one_by_one(batch, deadline, turn)
+                else:
+                    rows += answer
         return rows
 
     def _one_by_one(
-        self, texts: list[str], deadline: float, known: _Known
+        self, texts: list[str], deadline: float, turn: Turn[_Known]
     ) -> list[Embedding | SkipstoneError]:
         """Embeds the texts of a refused request each alone: some of them may be too long."""
         alone = [[text] for text in texts]
-        answers = self._ask(alone, deadline, known, cut=False)
-        refused = [place for place, a in enumerate(answers) if isinstance(a, RemoteRefused)]
+        answers = self._ask(alone, deadline, turn, cut=False)
+        refused = [place for place, a in enumerate(answers) if isinstance(a, FailedPrecondition)]
         if refused and self._api.can_cut:
-            cut = self._ask([alone[place] for place in refused], deadline, known, cut=True)
+            cut = self._ask([alone[place] for place in refused], deadline, turn, cut=True)
             for place, answer in zip(refused, cut, strict=True):
-                answers[place] = answer if isinstance(answer, RemoteRefused) else _cut(answer)
+                answers[place] = answer if isinstance(answer, FailedPrecondition) else _cut(answer)
         return [
             InvalidArgument(
                 f"the remote encoder does not take this text: {answer.message}",
                 field="text",
                 allowed="a text that it can read",
             )
-            if isinstance(answer, RemoteRefused)
+            if isinstance(answer, FailedPrecondition)
             else answer[0]
             for answer in answers
         ]
 
     def _ask(
-        self, batches: list[list[str]], deadline: float, known: _Known | None, *, cut: bool
-    ) -> list[list[Embedding | SkipstoneError] | RemoteRefused]:
-        """Sends batches of texts; `known` is the model that must answer, None for any."""
-        bodies = [self._api.body(batch, cut=cut) for batch in batches]
-        answers = self._service.post_all(self._api.path, bodies, deadline)
-        found: list[list[Embedding | SkipstoneError] | RemoteRefused] = []
-        for batch, answer in zip(batches, answers, strict=True):
-            if isinstance(answer, RemoteRefused):
+        self, batches: list[list[str]], deadline: float, turn: Turn[_Known], *, cut: bool
+    ) -> list[list[Embedding | SkipstoneError] | FailedPrecondition]:
+        """Sends batches of texts: of each its vectors, or that the service does not take it."""
+        asks = [Ask(self._api.path, self._api.body(batch, cut=cut)) for batch in batches]
+        found: list[list[Embedding | SkipstoneError] | FailedPrecondition] = []
+        for batch, answer in zip(batches, self._service.ask_all(asks, deadline), strict=True):
+            if isinstance(answer, FailedPrecondition):
                 found.append(answer)
                 continue
             read = self._api.read(answer, len(batch))
-            if known is not None and read.model != known.answers_as:
-                self._take_other_model(known)
-            dimension = None if known is None else len(known.probes[0])
+            if read.model != turn.known.answers_as:
+                self._watch.another(turn, deadline)
+            dimension = len(turn.known.probes[0])
             found.append([_checked(row, dimension) for row in read.rows])
         return found
 
-    def _is_check_due(self) -> bool:
-        with self._lock:
-            due = self._clock() >= self._next_check
-            if due:
-                self._next_check = self._clock() + CHECK_INTERVAL_S
-            return due
-
     def _check(
-        self, answer: list[Embedding | SkipstoneError] | RemoteRefused, known: _Known
+        self,
+        answer: list[Embedding | SkipstoneError] | FailedPrecondition,
+        turn: Turn[_Known],
+        deadline: float,
     ) -> None:
         """Compares the probes' vectors with those from before."""
-        if isinstance(answer, RemoteRefused):
+        if isinstance(answer, FailedPrecondition):
             raise answer
         vectors = [item.vector for item in answer if isinstance(item, Embedding)]
-        if len(vectors) < len(PROBES) or not are_of_one_model(vectors, known.probes):
-            self._take_other_model(known)
+        if len(vectors) < len(PROBES) or not are_of_one_model(vectors, turn.known.probes):
+            self._watch.another(turn, deadline)
+        self._watch.confirm(turn)
 
-    def _take_other_model(self, known: _Known) -> None:
-        """Looks at the model anew. Never returns.
-
-        Raises:
-            Unavailable: There is another one; the next call gets its vectors.
-            FailedPrecondition: There is one that cannot be used.
-        """
-        with self._lock:
-            if self._known is known:
-                # Until another one is known every call looks: none gets vectors of the wrong name.
-                self._next_check = self._clock()
-                found = self._look()
-                if found.model_id == known.model_id:
-                    raise FailedPrecondition(
-                        f"the remote encoder's vectors are not those of {known.model_id} any more; "
-                        "give the setting revision another value, or leave it empty"
-                    )
-                get_logger().warning(
-                    "the remote encoder has another model now",
-                    before=known.model_id,
-                    now=found.model_id,
-                )
-                self._known = found
-                self._next_check = self._clock() + CHECK_INTERVAL_S
-        raise Unavailable("the remote encoder has another model now; ask again")
-
-    def _look(self) -> _Known:
+    def _look(self, deadline: float | None) -> _Known:
         """Asks for the model and its vectors of the probes."""
-        told = self._api.look(self._service)
-        body = self._api.body(list(PROBES), cut=False)
-        read = self._api.read(self._service.post(self._api.path, body), len(PROBES))
+        told = self._api.look(self._service, deadline)
+        probes = Ask(self._api.path, self._api.body(list(PROBES), cut=False))
+        read = self._api.read(self._service.ask(probes, deadline), len(PROBES))
         rows = [_checked(row, None) for row in read.rows]
         vectors = [row.vector for row in rows if isinstance(row, Embedding)]
         if len(vectors) < len(PROBES) or len({len(vector) for vector in vectors}) > 1:

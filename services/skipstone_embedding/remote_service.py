@@ -32,6 +32,7 @@ from skipstone_shared.errors import (
     SkipstoneError,
     Unavailable,
 )
+from skipstone_shared.request_context import call_timeout_s
 
 MAX_ANSWER_BYTES = 64 << 20
 """Bytes of an answer: 128 vectors of 16,384 elements, each of 30 characters."""
@@ -43,6 +44,26 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ask:
+    """One request.
+
+    Attributes:
+        path: Appended to the URL.
+        body: What is posted, as JSON; None reads a document.
+        may_fail: An error of this kind is an answer: it does not fail the requests beside it.
+    """
+
+    path: str
+    body: Any = None
+    may_fail: type[FailedPrecondition] = RemoteRefused
+
+    @property
+    def method(self) -> str:
+        """Of HTTP."""
+        return "GET" if self.body is None else "POST"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,41 +116,28 @@ class RemoteService:
         self._thread.start()
 
     def deadline(self) -> float:
-        """When a call that starts now must be over, on the monotonic clock."""
-        return time.monotonic() + self._options.timeout_s
+        """When a call that starts now must be over, on the monotonic clock.
 
-    def get(self, path: str) -> Any:
-        """Reads a document.
-
-        Raises:
-            RemoteRefused: It does not take the request.
-            FailedPrecondition: There is no such document, or the API key is refused.
-            Unavailable: It cannot be reached, or is broken.
-            ResourceExhausted: It has too much to do.
-            DeadlineExceeded: It takes too long.
-            Internal: What it answers is no JSON.
+        The current request's own deadline counts where that is sooner.
         """
-        return self._run(self._request("GET", path, None, self.deadline()))
+        return time.monotonic() + (call_timeout_s(self._options.timeout_s) or 0.0)
 
-    def post(self, path: str, body: Any, deadline: float | None = None) -> Any:
-        """Sends one request; see `post_all`."""
-        (answer,) = self.post_all(path, [body], self.deadline() if deadline is None else deadline)
-        if isinstance(answer, RemoteRefused):
+    def ask(self, what: Ask, deadline: float | None = None) -> Any:
+        """Sends one request; see `ask_all`. None gives it a deadline of its own."""
+        (answer,) = self.ask_all([what], self.deadline() if deadline is None else deadline)
+        if isinstance(answer, what.may_fail):
             raise answer
         return answer
 
-    def post_all(
-        self, path: str, bodies: Sequence[Any], deadline: float
-    ) -> list[Any | RemoteRefused]:
+    def ask_all(self, asks: Sequence[Ask], deadline: float) -> list[Any | FailedPrecondition]:
         """Sends requests, some of them side by side.
 
         Args:
-            path: Appended to the URL.
-            bodies: What to send, as JSON.
+            asks: What is asked.
             deadline: When all must be answered, on the monotonic clock.
 
         Returns:
-            One answer per body, in order, or that this one is not taken.
+            One answer per request, in order, or the error that it may have.
 
         Raises:
             FailedPrecondition: There is no such path, or the API key is refused.
@@ -138,7 +146,7 @@ class RemoteService:
             DeadlineExceeded: It takes too long.
             Internal: What it answers is no JSON.
         """
-        return self._run(self._post_all(path, bodies, deadline))
+        return self._run(self._ask_all(asks, deadline))
 
     def close(self) -> None:
         """Ends the connections and the thread. May be called twice."""
@@ -155,28 +163,28 @@ class RemoteService:
             raise Unavailable("the connection to the remote service is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _post_all(
-        self, path: str, bodies: Sequence[Any], deadline: float
-    ) -> list[Any | RemoteRefused]:
+    async def _ask_all(
+        self, asks: Sequence[Ask], deadline: float
+    ) -> list[Any | FailedPrecondition]:
         room = asyncio.Semaphore(MAX_REQUESTS_AT_ONCE)
 
-        async def post(body: Any) -> Any | RemoteRefused:
+        async def answer(what: Ask) -> Any | FailedPrecondition:
             async with room:
                 try:
-                    return await self._request("POST", path, body, deadline)
-                except RemoteRefused as refused:
-                    return refused
+                    return await self._request(what, deadline)
+                except what.may_fail as failed:
+                    return failed
 
-        tasks = [asyncio.ensure_future(post(body)) for body in bodies]
+        tasks = [asyncio.ensure_future(answer(what)) for what in asks]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:  # after the first failure the others' answers are of no use
                 task.cancel()
 
-    async def _request(self, method: str, path: str, body: Any, deadline: float) -> Any:
+    async def _request(self, what: Ask, deadline: float) -> Any:
         """One request with its retries, until the deadline."""
-        where = f"{method} {self.url}{path}"
+        where = f"{what.method} {self.url}{what.path}"
         retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(self._options.attempts),
             retry=tenacity.retry_if_exception(lambda error: is_worth_a_retry(error, deadline)),
@@ -185,18 +193,19 @@ class RemoteService:
         )
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await retrying(self._attempt, method, path, body, where)
+                return await retrying(self._attempt, what, where)
         except TimeoutError:
             raise DeadlineExceeded(
-                f"{where} took more than {self._options.timeout_s:g} s"
+                f"{where} did not answer in time: remote_timeout_s is {self._options.timeout_s:g}, "
+                "and the caller may have less"
             ) from None
 
-    async def _attempt(self, method: str, path: str, body: Any, where: str) -> Any:
+    async def _attempt(self, what: Ask, where: str) -> Any:
         headers = {}
         if self._options.api_key is not None:
             headers["authorization"] = BEARER + self._options.api_key()
         request = self._client.build_request(
-            method, self.url + path, json=body if method == "POST" else None, headers=headers
+            what.method, self.url + what.path, json=what.body, headers=headers
         )
         try:
             response = await self._client.send(request, stream=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from prometheus_client.registry import Collector
@@ -24,14 +25,27 @@ from skipstone_shared.latents import checked_namespace
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Embedding"].full_name
 
+_APART = ("Embed", "Rerank")
+"""Rpcs with threads of their own: calls that wait for a model which hangs, here or elsewhere, must
+not take those of the other model, nor those that answer for both."""
+
 
 def mount(
     encoder: Encoder,
     reranker: Reranker | None = None,
     on_stop: Sequence[Callable[[], None]] = (),
     collectors: Sequence[Collector] = (),
+    max_workers: int = 16,
 ) -> Mounted:
-    """Returns what the server needs to serve an encoder and, if there is one, a reranker."""
+    """Returns what the server needs to serve an encoder and, if there is one, a reranker.
+
+    Args:
+        encoder: Answers Embed.
+        reranker: Answers Rerank; None when there is none.
+        on_stop: Called in order when no rpc runs any more.
+        collectors: Metrics.
+        max_workers: Threads of Embed, and as many of Rerank.
+    """
     servicer = EmbeddingServicer(encoder, reranker)
     return Mounted(
         register=lambda server: embedding_pb2_grpc.add_EmbeddingServicer_to_server(
@@ -40,6 +54,10 @@ def mount(
         service_names=[SERVICE_NAME],
         on_stop=on_stop,
         collectors=collectors,
+        pools={
+            f"/{SERVICE_NAME}/{rpc}": ThreadPoolExecutor(max_workers, thread_name_prefix=rpc)
+            for rpc in _APART
+        },
     )
 
 
@@ -88,13 +106,16 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServicer):
                 "no reranker is configured; treat it as no approximate hit, or ask a service that "
                 "names one in its capabilities"
             )
+        reranker_id = self._reranker.reranker_id
         _check_count("candidates", len(request.candidates), self._reranker.max_candidates)
         scores = self._reranker.rerank(
             input_from_message(request.query),
             [input_from_message(message) for message in request.candidates],
             request.instruction,
         )
-        return pb.RerankResponse(scores=scores, reranker_id=self._reranker.reranker_id)
+        if self._reranker.reranker_id != reranker_id:
+            raise Unavailable("the reranker's model has changed meanwhile; ask again")
+        return pb.RerankResponse(scores=scores, reranker_id=reranker_id)
 
     def _capabilities(self) -> EmbeddingCapabilities:
         capabilities = self._encoder.get_capabilities()

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from skipstone_embedding.remote_apis import RemoteModel, indexed, read_tei_info
-from skipstone_embedding.remote_errors import RemoteRefused
-from skipstone_embedding.remote_service import RemoteService
+from skipstone_embedding.remote_service import Ask, RemoteService
+from skipstone_embedding.remote_watch import ModelWatch, Turn
 from skipstone_embedding.reranker_inputs import checked_pair
 from skipstone_shared.embeddings import EmbeddingInput
-from skipstone_shared.errors import FailedPrecondition, Internal, Unavailable
-from skipstone_shared.request_context import call_timeout_s
-from skipstone_shared.structured_logging import get_logger
+from skipstone_shared.errors import FailedPrecondition, Internal
 
 Scores = Literal["normalised", "logits"]
 
 MAX_CANDIDATES = 128
 
-CHECK_INTERVAL_S = 10.0
-"""Seconds after which the next call also looks whether the service still has the same model."""
-
 _PATH = "/rerank"
+_INFO = Ask("/info", may_fail=FailedPrecondition)
 _PROBE_QUERY = "a red fox in the snow"
 _PROBE_TEXTS = ("a red fox in the snow", "a fox", "two tall ships at night")
 _SAME_SCORE = 0.02
@@ -54,7 +49,7 @@ class TeiRerankerOptions:
 class _Known:
     """The model at the other side, as last seen."""
 
-    reranker_id: str
+    model_id: str
     told: RemoteModel
     scores: list[float]
 
@@ -89,15 +84,18 @@ class TeiReranker:
         """
         self._service = service
         self._options = options or TeiRerankerOptions()
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known = self._look()
-        self._next_check = clock() + CHECK_INTERVAL_S
+        self._watch = ModelWatch(
+            "remote reranker",
+            self._look,
+            lambda found, before: _are_same(found.scores, before.scores),
+            "reranker_revision",
+            clock,
+        )
 
     @property
     def reranker_id(self) -> str:
         """Model, what tells its weights, and the scale of its scores."""
-        return self._known.reranker_id
+        return self._watch.known.model_id
 
     def rerank(
         self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""
@@ -110,36 +108,39 @@ class TeiReranker:
             Internal: Its answer is none.
         """
         prompt, texts = checked_pair(query, candidates)
-        self._check()
-        now = time.monotonic()
-        limit = self._service.deadline() - now
-        deadline = now + (call_timeout_s(limit) or 0.0)
-        size = min(self._options.batch_size, self._known.told.max_batch_size or MAX_CANDIDATES)
-        batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-        scores: list[float] = []
-        for batch, found in zip(batches, self._ask(prompt, batches, deadline), strict=True):
-            if isinstance(found, RemoteRefused):
-                scores += self._one_by_one(prompt, batch, deadline)
-            else:
-                scores += found
+        deadline = self._service.deadline()
+        with self._watch.turn() as turn:
+            known = turn.known
+            size = min(self._options.batch_size, known.told.max_batch_size or MAX_CANDIDATES)
+            batches = [texts[start : start + size] for start in range(0, len(texts), size)]
+            checks = self._questions(known) if turn.asks else []
+            asks = [*checks, *(self._pairs(prompt, batch) for batch in batches)]
+            answers = self._service.ask_all(asks, deadline)
+            if turn.asks:
+                self._check(answers[: len(checks)], turn, deadline)
+            scores: list[float] = []
+            for batch, answer in zip(batches, answers[len(checks) :], strict=True):
+                if isinstance(answer, FailedPrecondition):
+                    scores += self._one_by_one(prompt, batch, deadline)
+                else:
+                    scores += self._scores(answer, len(batch))
         return scores
 
     def _one_by_one(self, prompt: str, texts: list[str], deadline: float) -> list[float]:
-        alone = self._ask(prompt, [[text] for text in texts], deadline)
-        return [0.0 if isinstance(found, RemoteRefused) else found[0] for found in alone]
-
-    def _ask(
-        self, prompt: str, batches: list[list[str]], deadline: float
-    ) -> list[list[float] | RemoteRefused]:
-        raw = self._options.scores == "logits"
-        bodies = [_body(prompt, batch, raw=raw) for batch in batches]
-        answers = self._service.post_all(_PATH, bodies, deadline)
+        asks = [self._pairs(prompt, [text]) for text in texts]
         return [
-            answer
-            if isinstance(answer, RemoteRefused)
-            else [self._score(value) for value in _read(answer, len(batch))]
-            for batch, answer in zip(batches, answers, strict=True)
+            0.0 if isinstance(answer, FailedPrecondition) else self._scores(answer, 1)[0]
+            for answer in self._service.ask_all(asks, deadline)
         ]
+
+    def _pairs(self, query: str, texts: Sequence[str], *, raw: bool | None = None) -> Ask:
+        """Asks for the scores of texts; `raw` as declared unless told."""
+        raw = self._options.scores == "logits" if raw is None else raw
+        body = {"query": query, "texts": list(texts), "raw_scores": raw, "truncate": False}
+        return Ask(_PATH, body)
+
+    def _scores(self, answer: Any, count: int) -> list[float]:
+        return [self._score(value) for value in _read(answer, count)]
 
     def _score(self, value: float) -> float:
         if self._options.scores == "logits":
@@ -148,81 +149,55 @@ class TeiReranker:
             raise Internal(f"the remote reranker gave the score {value:g}, which is not of 0 to 1")
         return value
 
-    def _check(self) -> None:
-        """Looks now and then whether it is still the same model.
+    def _questions(self, known: _Known) -> list[Ask]:
+        """What tells whether the service still has a model."""
+        return [_INFO] if known.told.revision else [_INFO, self._pairs(_PROBE_QUERY, _PROBE_TEXTS)]
 
-        Raises:
-            Unavailable: It is another one; the next call gets its scores.
-        """
-        with self._lock:
-            if self._clock() < self._next_check:
-                return
-            known = self._known
-            if self._is_still(known):
-                self._next_check = self._clock() + CHECK_INTERVAL_S
-                return
-            found = self._look()
-            if found.reranker_id == known.reranker_id:
-                raise FailedPrecondition(
-                    f"the remote reranker's scores are not those of {known.reranker_id} any more; "
-                    "give the setting reranker_revision another value"
-                )
-            get_logger().warning(
-                "the remote reranker has another model now",
-                before=known.reranker_id,
-                now=found.reranker_id,
-            )
-            self._known = found
-        raise Unavailable("the remote reranker has another model now; ask again")
+    def _check(
+        self, answers: Sequence[Any | FailedPrecondition], turn: Turn[_Known], deadline: float
+    ) -> None:
+        """Compares the answers to the questions with what is known."""
+        info, *probes = answers
+        try:
+            is_same = self._told(info) == turn.known.told
+        except FailedPrecondition:  # no reranker, or another than wanted
+            is_same = False
+        for answer in probes:
+            if isinstance(answer, FailedPrecondition):
+                raise answer
+            scores = self._scores(answer, len(_PROBE_TEXTS))
+            is_same = is_same and _are_same(scores, turn.known.scores)
+        if not is_same:
+            self._watch.another(turn, deadline)
+        self._watch.confirm(turn)
 
-    def _is_still(self, known: _Known) -> bool:
-        """Whether the service has that model; asked shortly, since a caller waits for it."""
-        if self._told() != known.told:
-            return False
-        if known.told.revision:
-            return True
-        scores = self._probe_scores()
-        pairs = zip(known.scores, scores, strict=True)
-        return all(abs(before - now) <= _SAME_SCORE for before, now in pairs)
-
-    def _look(self) -> _Known:
-        told = self._told()
-        scores = self._proved_scores()
+    def _look(self, deadline: float | None) -> _Known:
+        (answer,) = self._service.ask_all([_INFO], deadline or self._service.deadline())
+        told = self._told(answer)
+        scores = self._proved_scores(deadline)
         revision = self._options.revision or told.revision
         name = f"{told.name}@{revision[:12]}" if revision else told.name
         return _Known(f"{name}/{self._options.scores}/{told.dtype or 'remote'}", told, scores)
 
-    def _told(self) -> RemoteModel:
-        try:
-            info = self._service.get("/info")
-        except FailedPrecondition:
-            if not self._options.model:
-                raise
-            return RemoteModel(self._options.model)  # other servers of this API have no /info
-        return read_tei_info(info, "reranker", self._options.model)
+    def _told(self, info: Any | FailedPrecondition) -> RemoteModel:
+        if not isinstance(info, FailedPrecondition):
+            return read_tei_info(info, "reranker", self._options.model)
+        if not self._options.model:
+            raise info
+        return RemoteModel(self._options.model)  # other servers of this API have no /info
 
-    def _probe_scores(self) -> list[float]:
-        raw = self._options.scores == "logits"
-        return [self._score(value) for value in self._probe(raw=raw)]
-
-    def _probe(self, *, raw: bool) -> list[float]:
-        texts = list(_PROBE_TEXTS)
-        answer = self._service.post(_PATH, _body(_PROBE_QUERY, texts, raw=raw))
-        return _read(answer, len(texts))
-
-    def _proved_scores(self) -> list[float]:
+    def _proved_scores(self, deadline: float | None) -> list[float]:
         """The probes' scores, once it is clear that they are on the declared scale.
 
         Raises:
             FailedPrecondition: They are on another one.
         """
-        logits = self._probe(raw=True)
+        logits = self._probe(deadline, raw=True)
         expected = [_sigmoid(logit) for logit in logits]
         if self._options.scores == "logits":
             return expected
-        scores = self._probe(raw=False)
-        pairs = zip(expected, scores, strict=True)
-        if any(abs(sigmoid - score) > _SAME_SCORE for sigmoid, score in pairs):
+        scores = self._probe(deadline, raw=False)
+        if not _are_same(expected, scores):
             raise FailedPrecondition(
                 f"the scores of the remote reranker {self._service.url} are not the sigmoid of its "
                 "raw scores; when it gives raw scores whatever is asked for, set reranker_scores "
@@ -230,9 +205,13 @@ class TeiReranker:
             )
         return scores
 
+    def _probe(self, deadline: float | None, *, raw: bool) -> list[float]:
+        asked = self._pairs(_PROBE_QUERY, _PROBE_TEXTS, raw=raw)
+        return _read(self._service.ask(asked, deadline), len(_PROBE_TEXTS))
 
-def _body(query: str, texts: list[str], *, raw: bool) -> Any:
-    return {"query": query, "texts": texts, "raw_scores": raw, "truncate": False}
+
+def _are_same(left: Sequence[float], right: Sequence[float]) -> bool:
+    return all(abs(a - b) <= _SAME_SCORE for a, b in zip(left, right, strict=True))
 
 
 def _read(answer: Any, count: int) -> list[float]:

@@ -15,8 +15,9 @@ from skipstone_embedding.encoder import Encoder
 from skipstone_embedding.loading import load_reranker
 from skipstone_embedding.minilm_encoder import load_minilm
 from skipstone_embedding.remote_service import RemoteOptions, RemoteService
+from skipstone_embedding.remote_watch import CHECK_INTERVAL_S
 from skipstone_embedding.server import mount
-from skipstone_embedding.tei_reranker import CHECK_INTERVAL_S, TeiReranker, TeiRerankerOptions
+from skipstone_embedding.tei_reranker import TeiReranker, TeiRerankerOptions
 from skipstone_shared.config import ConfigError, resolve_settings
 from skipstone_shared.embeddings import EmbeddingInput
 from skipstone_shared.errors import (
@@ -192,6 +193,23 @@ def test_another_model_has_another_id_and_the_call_that_notices_fails(
         reranker.rerank(QUERY, texts("a fox"))
     assert reranker.reranker_id != before
     assert len(reranker.rerank(QUERY, texts("a fox"))) == 1
+
+
+def test_the_same_model_that_tells_of_another_limit_keeps_its_id(
+    models: RemoteModels, connect: Callable[..., TeiReranker]
+) -> None:
+    """It was started anew: only the size of requests changes."""
+    clock = Clock()
+    reranker = connect(clock)
+    before = reranker.reranker_id
+    models.max_batch = models.info["max_client_batch_size"] = 3
+    clock.now += CHECK_INTERVAL_S
+    with pytest.raises(Unavailable):
+        reranker.rerank(QUERY, texts("a fox"))
+    asked = models.count("/rerank")
+    assert len(reranker.rerank(QUERY, texts(*["a fox"] * 6))) == 6
+    assert models.count("/rerank") == asked + 2
+    assert reranker.reranker_id == before
 
 
 def test_scores_that_change_under_one_id_are_refused(
