@@ -163,6 +163,28 @@ ROWS: dict[str, Sequence[Panel]] = {
             {"{{job}} {{instance}}": rate("process_cpu_seconds_total", "job, instance")},
         ),
     ),
+    "Web": (
+        Panel(
+            "HTTP requests by status",
+            "Per second at the gateway. 5xx: a service behind it failed.",
+            "reqps",
+            {"{{code}}": rate("skipstone_gateway_requests_total", "code")},
+            stacked=True,
+        ),
+        Panel(
+            "Time of an HTTP request, p99",
+            "To the end of the answer; the dots are traced requests.",
+            "s",
+            {"{{route}}": quantile(0.99, "skipstone_gateway_request_seconds", "route")},
+            exemplars=True,
+        ),
+        Panel(
+            "HTTP requests at work",
+            "Open answers, those with progress too.",
+            "none",
+            {"running": total("skipstone_gateway_requests_running")},
+        ),
+    ),
     "Executor": (
         Panel(
             "Runs under way",

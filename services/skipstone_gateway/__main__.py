@@ -11,16 +11,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import uvicorn
-from prometheus_client import start_http_server
+from prometheus_client import disable_created_metrics, start_http_server
 
 from skipstone_gateway.app import make_app
 from skipstone_gateway.config import GatewaySettings
 from skipstone_gateway.http_metrics import HttpMetrics
 from skipstone_shared.config import load_settings
-from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.errors import FailedPrecondition, InvalidArgument
 from skipstone_shared.reloaded import Reloaded
 from skipstone_shared.structured_logging import configure_logging, get_logger
 from skipstone_shared.tls_files import TlsFiles, read_tls
+from skipstone_shared.tracing import open_tracer
 
 _EXIT_CANNOT_START = 2
 _BACKLOG = 2048
@@ -33,7 +34,7 @@ def main() -> int:
     with ExitStack() as open_parts:
         try:
             return _serve(settings, open_parts)
-        except InvalidArgument as error:
+        except (InvalidArgument, FailedPrecondition) as error:
             sys.stderr.write(f"skipstone-gateway: cannot start: {error}\n")
             return _EXIT_CANNOT_START
         except _CannotListen as error:
@@ -44,12 +45,16 @@ def main() -> int:
 def _serve(settings: GatewaySettings, open_parts: ExitStack) -> int:
     tls = settings.tls_files()
     certificates = None if tls is None else Certificates(tls)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = HttpMetrics()
+    tracer = open_tracer(settings)
+    if tracer is not None:
+        open_parts.callback(tracer.close)
     listening = _listen(settings)
     if settings.metrics_port:
         open_parts.callback(_serve_metrics(settings, metrics))
     config = uvicorn.Config(
-        make_app(settings, metrics),
+        make_app(settings, metrics, tracer),
         access_log=False,
         log_config=None,
         server_header=False,

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 
 from skipstone_client.aio import AsyncLatentKVClient, AsyncOrchestratorClient
@@ -23,6 +23,7 @@ from skipstone_gateway.body_limit import LimitBodies
 from skipstone_gateway.cache_api import CacheApi
 from skipstone_gateway.config import GatewaySettings
 from skipstone_gateway.http_metrics import CountRequests, HttpMetrics
+from skipstone_gateway.http_traces import TraceRequests
 from skipstone_gateway.images_api import ImagesApi
 from skipstone_gateway.models_api import list_models
 from skipstone_gateway.page_headers import PageHeaders
@@ -31,11 +32,14 @@ from skipstone_gateway.upstream import Orchestrators, Stores
 from skipstone_gateway.video_jobs import VideoJobs
 from skipstone_gateway.videos_api import VideosApi
 from skipstone_shared.errors import PermissionDenied, SkipstoneError, Unauthenticated
+from skipstone_shared.tracing import Tracer
 
 _PAGE = Path(__file__).parent / "page"
 
 
-def make_app(settings: GatewaySettings, metrics: HttpMetrics) -> FastAPI:
+def make_app(
+    settings: GatewaySettings, metrics: HttpMetrics, tracer: Tracer | None = None
+) -> FastAPI:
     """Returns the app; its clients connect with the first request and close when it ends."""
 
     @asynccontextmanager
@@ -59,6 +63,7 @@ def make_app(settings: GatewaySettings, metrics: HttpMetrics) -> FastAPI:
     app.add_middleware(PageHeaders)
     app.add_middleware(LimitBodies, max_bytes=settings.max_body_bytes)
     app.add_middleware(CountRequests, metrics=metrics)
+    app.add_middleware(TraceRequests, tracer=tracer)
     app.add_middleware(BindRequestId)
     app.add_api_route("/metrics", _metrics_of(metrics), methods=["GET"], include_in_schema=False)
     return app
@@ -121,7 +126,9 @@ async def _alive() -> dict[str, str]:
 
 
 def _metrics_of(metrics: HttpMetrics) -> Any:
-    async def told() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    async def told(request: Request) -> Response:
+        # OpenMetrics has exemplars, and is what Prometheus asks for when it keeps them.
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), media_type=media_type)
 
     return told

@@ -14,8 +14,11 @@ from prometheus_client import (
     ProcessCollector,
 )
 
+from skipstone_shared.tracing import current_trace_id
+
 _BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OTHER = "other"
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
 class HttpMetrics:
@@ -44,11 +47,23 @@ class HttpMetrics:
         PlatformCollector(registry=self.registry)
 
 
+def method_of(scope: Any) -> str:
+    """Method of a request; callers may send any word, which would be labels without end."""
+    return scope["method"] if scope["method"] in _METHODS else _OTHER
+
+
+def route_of(scope: Any) -> str:
+    """Template of the path of a request that was served (`/v1/videos/{video_id}`).
+
+    Paths of callers would be labels without end.
+    """
+    return getattr(scope.get("route"), "path", _OTHER)
+
+
 class CountRequests:
     """ASGI middleware: one count and one time for each request.
 
-    The route is its template (`/v1/videos/{video_id}`): paths of callers would be labels without
-    end.
+    The trace of a request is the exemplar of its bucket.
     """
 
     def __init__(self, app: Any, metrics: HttpMetrics) -> None:
@@ -74,6 +89,8 @@ class CountRequests:
             try:
                 await self._app(scope, receive, noting)
             finally:
-                route = getattr(scope.get("route"), "path", _OTHER)
-                self._metrics.requests.labels(route, scope["method"], code).inc()
-                self._metrics.seconds.labels(route).observe(time.perf_counter() - started)
+                route, trace_id = route_of(scope), current_trace_id()
+                self._metrics.requests.labels(route, method_of(scope), code).inc()
+                self._metrics.seconds.labels(route).observe(
+                    time.perf_counter() - started, {"trace_id": trace_id} if trace_id else None
+                )

@@ -64,6 +64,10 @@ class Span(Protocol):
         """Sets an attribute. Never a prompt or a namespace."""
         ...
 
+    def rename(self, name: str) -> None:
+        """Gives it the name that was not known when it started. Never a path that holds an id."""
+        ...
+
     def end(self, error: str = "") -> None:
         """Ends it; `error` is the reason of a failure, empty for none."""
         ...
@@ -82,6 +86,19 @@ class Tracer(Protocol):
 
         Returns:
             The span; None when the rpc is in no trace.
+        """
+        ...
+
+    def start_http(self, method: str, parent: str | None, request_id: str) -> Span | None:
+        """Starts the span of an HTTP request that this process serves.
+
+        Args:
+            method: Its method, which is the name of the span until it is renamed.
+            parent: Checked traceparent of the caller, None when it sent none.
+            request_id: Becomes an attribute.
+
+        Returns:
+            The span; None when the request is in no trace.
         """
         ...
 
@@ -104,6 +121,9 @@ class PassedSpan:
         return self
 
     def set(self, key: str, value: Attribute) -> None:
+        """Nothing."""
+
+    def rename(self, name: str) -> None:
         """Nothing."""
 
     def end(self, error: str = "") -> None:
@@ -140,13 +160,28 @@ def bind_rpc(
 ) -> Span | None:
     """Makes the span of an rpc current until the context ends. For server interceptors."""
     parent = read_traceparent(metadata)
-    span: Span | None
-    if tracer is not None:
-        span = tracer.start_rpc(method, parent, request_id)
-    else:
-        span = None if parent is None else PassedSpan(parent)
+    span = _passed(parent) if tracer is None else tracer.start_rpc(method, parent, request_id)
     _span.set(span)
     return span
+
+
+def start_http_span(
+    tracer: Tracer | None, method: str, headers: Sequence[tuple[str, str]], request_id: str
+) -> Span | None:
+    """Starts the span of an HTTP request, for `span_scope`. For middlewares.
+
+    Args:
+        tracer: None only passes the caller's trace on.
+        method: Of the request.
+        headers: Of the request, names in lower case.
+        request_id: Becomes an attribute.
+    """
+    parent = read_traceparent(headers)
+    return _passed(parent) if tracer is None else tracer.start_http(method, parent, request_id)
+
+
+def _passed(parent: str | None) -> Span | None:
+    return None if parent is None else PassedSpan(parent)
 
 
 def read_traceparent(metadata: Sequence[tuple[str, str | bytes]]) -> str | None:

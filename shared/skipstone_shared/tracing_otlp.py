@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -79,10 +79,19 @@ class OtlpTracer:
         """See `Tracer`."""
         if parent is None and method.endswith(_NEVER_FIRST):
             return None
-        span = self._tracer.start_span(method.removeprefix("/"), _context(parent), SpanKind.SERVER)
+        return self._start(method.removeprefix("/"), parent, request_id, {"rpc.system": "grpc"})
+
+    def start_http(self, method: str, parent: str | None, request_id: str) -> Span | None:
+        """See `Tracer`."""
+        return self._start(method, parent, request_id, {"http.request.method": method})
+
+    def _start(
+        self, name: str, parent: str | None, request_id: str, told: Mapping[str, str]
+    ) -> Span:
+        span = self._tracer.start_span(name, _context(parent), SpanKind.SERVER)
         if not span.is_recording():
             return PassedSpan(_traceparent(span))
-        span.set_attributes({"rpc.system": "grpc", "skipstone.request_id": request_id})
+        span.set_attributes({**told, "skipstone.request_id": request_id})
         return _OtlpSpan(self._tracer, span)
 
     def close(self) -> None:
@@ -112,6 +121,9 @@ class _OtlpSpan:
 
     def set(self, key: str, value: Attribute) -> None:
         self._span.set_attribute(key, value)
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
 
     def end(self, error: str = "") -> None:
         if error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.observability.trace_collector import Collector, running_collector
-from tests.e2e.processes import PATIENT, SERVICES, Cluster
+from tests.e2e.processes import PATIENT, SERVICES, Cluster, running_gateway
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +57,14 @@ def observed(observed_once: ObservedCluster) -> ObservedCluster:
     """The services; a test may kill what it likes."""
     observed_once.heal()
     return observed_once
+
+
+@pytest.fixture(scope="session")
+def observed_gateway(observed_once: ObservedCluster, collector: Collector) -> Iterator[str]:
+    """Address of a gateway before the services, which is watched like them."""
+    flags = ("--otlp-endpoint", collector.endpoint)
+    with running_gateway(observed_once.targets, *flags) as address:
+        yield address
 
 
 def free_ports(count: int) -> list[int]:

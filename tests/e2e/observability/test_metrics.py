@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import httpx
 import pytest
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.e2e.generations import REWORDED, generate, wait_saved
+from tests.e2e.generations import REWORDED, STEPS, generate, wait_saved
 from tests.e2e.observability.conftest import ObservedCluster
 from tests.e2e.observability.test_tracing import trace_of
 from tests.e2e.observability.trace_collector import Collector
 from tests.e2e.processes import SERVICES
-from tests.metric_tables import EVERY_SERVICE, SOME_SETTINGS, DocumentedMetric, documented
+from tests.metric_tables import (
+    EVERY_SERVICE,
+    GATEWAY,
+    SOME_SETTINGS,
+    DocumentedMetric,
+    documented,
+)
 
 pytestmark = pytest.mark.e2e
 
 
-def exposed(observed: ObservedCluster, service: str) -> Mapping[str, DocumentedMetric]:
+def exposed(text: str) -> Mapping[str, DocumentedMetric]:
     """A service's own metrics in the form of the documentation."""
     found = {}
-    for family in parse_text(observed.scrape(service)):
+    for family in parse_text(text):
         if family.name.startswith("skipstone_"):
             name = family.name + ("_total" if family.type == "counter" else "")
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}
@@ -52,13 +59,35 @@ def served(observed: ObservedCluster, namespace: str) -> ObservedCluster:
 def test_a_service_exposes_the_metrics_of_its_table(served: ObservedCluster, service: str) -> None:
     told = {**documented(EVERY_SERVICE), **documented(service)}
     optional = documented(SOME_SETTINGS)
-    found = exposed(served, service)
+    found = exposed(served.scrape(service))
     assert set(told) <= set(found) <= {*told, *optional}
     for name, metric in found.items():
         row = told.get(name) or optional[name]
         assert metric.type == row.type, name
         # A counter by label that has not counted yet shows none.
         assert metric.labels in (row.labels, frozenset()), name
+
+
+def test_the_gateway_exposes_the_metrics_of_its_table_and_the_traces_of_slow_requests(
+    observed_gateway: str, served: ObservedCluster, namespace: str
+) -> None:
+    body = {"prompt": REWORDED, "skipstone": {"namespace": namespace, "steps": STEPS}}
+    openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    with httpx.Client(base_url=observed_gateway, timeout=60.0, trust_env=False) as http:
+        answer = http.post("/v1/images/generations", json=body).raise_for_status()
+        http.request("GUESS", f"/{namespace}")
+        text = http.get("/metrics").text
+        families = list(parse_openmetrics(http.get("/metrics", headers=openmetrics).text))
+    assert exposed(text) == documented(GATEWAY)
+    assert namespace not in text
+    assert "GUESS" not in text
+    exemplars = {
+        sample.exemplar.labels["trace_id"]
+        for family in families
+        for sample in family.samples
+        if sample.exemplar and sample.labels["route"] == "/v1/images/generations"
+    }
+    assert answer.headers["x-skipstone-trace-id"] in exemplars
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -45,6 +45,10 @@ QUIET = {
 QUIET_PANELS = ("Rpcs that failed",)
 
 
+ALL_UP = f"count(up == 1) == {len(SERVICES) + 1}"
+"""With the gateway."""
+
+
 class Prometheus:
     """A running server."""
 
@@ -76,7 +80,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def _prometheus(
-    observed_once: ObservedCluster, tmp_path_factory: pytest.TempPathFactory
+    observed_once: ObservedCluster, observed_gateway: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
     """A server that has scraped a deployment before and after a miss and a hit."""
     observed, namespace = observed_once, f"prometheus-{uuid.uuid4().hex}"
@@ -91,6 +95,12 @@ def _prometheus(
                 "static_configs": [{"targets": [f"127.0.0.1:{observed.metrics_ports[name]}"]}],
             }
             for name in SERVICES
+        ]
+        + [
+            {
+                "job_name": "skipstone-gateway",
+                "static_configs": [{"targets": [observed_gateway.removeprefix("http://")]}],
+            }
         ],
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -107,8 +117,7 @@ def _prometheus(
     try:
         server = Prometheus(port)
         wait_until(server.is_ready, "Prometheus is ready")
-        all_up = f"count(up == 1) == {len(SERVICES)}"
-        wait_until(lambda: bool(server.query(all_up)), "every service is scraped")
+        wait_until(lambda: bool(server.query(ALL_UP)), "every service is scraped")
         wait_saved(observed, namespace, generate(observed.client, namespace))
         seeds = itertools.count(2)
         grown = 'sum(increase(skipstone_steps_total{kind="skipped"}[1m])) > 0'
@@ -128,8 +137,7 @@ def _prometheus(
 @pytest.fixture
 def prometheus(observed: ObservedCluster, _prometheus: Prometheus) -> Prometheus:
     """The server, over a deployment that is whole again and seen to be."""
-    all_up = f"count(up == 1) == {len(SERVICES)}"
-    wait_until(lambda: bool(_prometheus.query(all_up)), "every service is scraped")
+    wait_until(lambda: bool(_prometheus.query(ALL_UP)), "every service is scraped")
     return _prometheus
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from subprocess import Popen, run
 from typing import Any
 
+import httpx
 import pytest
-from tests.e2e.generations import PROMPT, REWORDED, generate, wait_saved
+from tests.e2e.generations import PROMPT, REWORDED, STEPS, generate, wait_saved
 from tests.e2e.observability.conftest import ObservedCluster
 from tests.e2e.observability.trace_collector import (
     Collector,
@@ -20,6 +21,7 @@ from tests.e2e.observability.trace_collector import (
     running_collector,
 )
 from tests.e2e.processes import (
+    SERVICES,
     WAIT_TIMEOUT_S,
     service_command,
     service_environment,
@@ -105,6 +107,66 @@ def test_one_trace_shows_the_sequence_of_a_resumed_request(
     assert {tuple(p) for p in parents(f"{kv}/WriteLatent")} == {("denoise", run)}
     assert parents(f"{kv}/CommitEntry") == [["save"]]
     assert parents(f"{index}/UpsertEntries") == [["save"]]
+
+
+def test_one_trace_leads_from_an_http_request_through_all_services(
+    observed: ObservedCluster, observed_gateway: str, collector: Collector, namespace: str
+) -> None:
+    """The caller's own trace goes on; without one a trace begins, and the caller is told its id."""
+    url = f"{observed_gateway}/v1/images/generations"
+    options = {"namespace": namespace, "steps": STEPS}
+    body = {"prompt": PROMPT, "n": 2, "skipstone": options}
+    caller = f"00-{'a' * 32}-{'b' * 16}-01"
+    with httpx.Client(timeout=WAIT_TIMEOUT_S, trust_env=False) as http:
+        answer = http.post(url, json=body, headers={"traceparent": caller}).raise_for_status()
+        refused = http.post(url, json={**body, "n": 0})
+        polled = http.get(f"{observed_gateway}/v1/models").raise_for_status()
+    assert answer.headers["x-skipstone-trace-id"] == "a" * 32
+    assert "x-skipstone-trace-id" not in polled.headers
+
+    def whole(trace_id: str, *services: str) -> list[ReceivedSpan]:
+        def services_told() -> set[str]:
+            spans = collector.spans(trace_id)
+            return (
+                {s.service for s in spans} if any(s.kind == SERVER_KIND for s in spans) else set()
+            )
+
+        expected = {f"skipstone-{name.replace('_', '-')}" for name in services}
+        wait_until(lambda: services_told() >= expected, f"{expected} are in the trace")
+        return collector.spans(trace_id)
+
+    spans = whole("a" * 32, "gateway", *SERVICES)
+    (root,) = [span for span in spans if span.service == "skipstone-gateway"]
+    assert (root.parent_id, root.kind) == ("b" * 16, SERVER_KIND)
+    assert root.name == "POST /v1/images/generations"
+    assert root.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/v1/images/generations",
+        "http.response.status_code": 200,
+        "skipstone.request_id": answer.headers["x-skipstone-request-id"],
+    }
+    asked = [span for span in spans if span.name == GENERATE]
+    assert [span.parent_id for span in asked] == [root.span_id] * 2
+
+    (alone,) = whole(refused.headers["x-skipstone-trace-id"], "gateway")
+    assert (alone.parent_id, alone.error) == ("", "")
+    assert alone.attributes["http.response.status_code"] == 400
+    assert not collector.holds(PROMPT)
+    assert not collector.holds(namespace)
+
+
+def test_a_request_that_the_gateway_cannot_serve_fails_its_span_too(
+    observed_gateway: str, observed: ObservedCluster, collector: Collector, namespace: str
+) -> None:
+    observed.kill("orchestrator")
+    url = f"{observed_gateway}/v1/images/generations"
+    body = {"prompt": PROMPT, "skipstone": {"namespace": namespace}}
+    answer = httpx.post(url, json=body, timeout=WAIT_TIMEOUT_S, trust_env=False)
+    assert answer.status_code == 503
+    trace_id = answer.headers["x-skipstone-trace-id"]
+    wait_until(lambda: bool(collector.spans(trace_id)), "the span came")
+    (span,) = collector.spans(trace_id)
+    assert (span.name, span.error) == ("POST /v1/images/generations", "SERVICE_UNAVAILABLE")
 
 
 def test_the_span_of_a_request_tells_where_its_result_comes_from(

@@ -45,6 +45,9 @@ class KeptSpan:
     def set(self, key: str, value: object) -> None:
         raise AssertionError("not asked for here")
 
+    def rename(self, name: str) -> None:
+        raise AssertionError("not asked for here")
+
     def end(self, error: str = "") -> None:
         self.ends.append(error)
 
