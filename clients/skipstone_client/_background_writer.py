@@ -28,6 +28,7 @@ class BackgroundWriter:
         self._name = name
         self._jobs: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
+        self._when_idle: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
         self._busy = False
         self._closed = False
@@ -51,6 +52,14 @@ class BackgroundWriter:
             return False
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs and not self._busy, timeout_s)
+
+    def call_when_idle(self, tell: Callable[[], None]) -> None:
+        """Calls once when all jobs are done: at once, or by the thread; it must not raise."""
+        with self._changed:
+            if self._jobs or self._busy:
+                self._when_idle.append(tell)
+                return
+        tell()
 
     def close(self, timeout_s: float) -> int:
         """Waits for the jobs, then ends; how many never ran. Idempotent."""
@@ -79,3 +88,7 @@ class BackgroundWriter:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
+                    told = [] if self._jobs else self._when_idle
+                    self._when_idle = self._when_idle if self._jobs else []
+                for tell in told:
+                    tell()

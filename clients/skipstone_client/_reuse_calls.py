@@ -1,4 +1,8 @@
-"""The calls of a reuse session: none raises because of the cache, and each has its time."""
+"""The calls of a reuse session: none raises because of the cache, and each has its time.
+
+What an engine waits for is a flow (``_reuse_flows``); what is stored beside its loop is done by a
+thread, whatever the engine is written with, so that it goes on while an event loop is busy or gone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from skipstone_client._reuse_flows import Flow
 from skipstone_client.donor_checks import READ_REASONS, DonorRefused
 from skipstone_client.engine_runs import EngineRun
 from skipstone_client.latent_kv import LatentKVClient
@@ -44,11 +49,11 @@ class ReuseCalls:
         limits: SessionLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Holds the clients, which stay the caller's.
+        """Holds the clients of the thread that stores, which stay the caller's.
 
         Args:
-            orchestrator: Decides and saves.
-            store: Holds the latents.
+            orchestrator: Saves.
+            store: Takes the latents.
             namespace: Tenant or pool.
             limits: Times.
             clock: Seconds.
@@ -61,14 +66,14 @@ class ReuseCalls:
         self._lock = threading.Lock()
         self._silent_until: float | None = None
 
-    def look_up(self, prompt: str, run: EngineRun, cache: CacheOptions) -> LookupDecision:
+    def look_up(self, prompt: str, run: EngineRun, cache: CacheOptions) -> Flow[LookupDecision]:
         """The orchestrator's decision; a miss that says so when there is none."""
         if self._is_silent():
             message = "the orchestrator did not answer a moment ago"
             return _failed(Unavailable.reason, message, 0.0)
         started = self._clock()
         try:
-            return self._orchestrator.lookup(
+            decision: LookupDecision = yield lambda services: services.orchestrator.lookup(
                 prompt,
                 run.fingerprint,
                 run.sigmas,
@@ -77,6 +82,7 @@ class ReuseCalls:
                 namespace=self._namespace,
                 timeout_s=self._limits.lookup_timeout_s,
             )
+            return decision
         except SkipstoneError as error:
             if isinstance(error, Unavailable | DeadlineExceeded):
                 self._be_silent()
@@ -86,15 +92,16 @@ class ReuseCalls:
             _log.exception("lookup failed, the run starts from noise")
             return _failed(INVALID_ARGUMENT, str(error), self._clock() - started)
 
-    def full_run_entry_id(self, prompt: str, run: EngineRun, cache: CacheOptions) -> str:
+    def full_run_entry_id(self, prompt: str, run: EngineRun, cache: CacheOptions) -> Flow[str]:
         """Entry id of a full run of a request whose lookup said to resume; empty when unknown.
 
         A lookup that may only write looks at nothing and decides for a full run.
         """
         write_only = dataclasses.replace(cache, mode=CacheMode.WRITE_ONLY)
-        return self.look_up(prompt, run, write_only).entry_id
+        decision = yield from self.look_up(prompt, run, write_only)
+        return decision.entry_id
 
-    def read(self, ref: LatentRef) -> Snapshot:
+    def read(self, ref: LatentRef) -> Flow[Snapshot]:
         """Reads a donor.
 
         Raises:
@@ -104,7 +111,10 @@ class ReuseCalls:
             raise DonorRefused("STORE_UNAVAILABLE", f"the donor is in another store, {ref.store}")
         timeout_s = self._limits.read_timeout_s + ref.size_bytes / self._limits.read_bytes_per_s
         try:
-            return self._store.read_latent(self._namespace, ref, timeout_s=timeout_s)
+            snapshot: Snapshot = yield lambda services: services.store.read_latent(
+                self._namespace, ref, timeout_s=timeout_s
+            )
+            return snapshot
         except SkipstoneError as error:
             reason = READ_REASONS.get(type(error), error.reason)
             raise DonorRefused(reason, f"donor store: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skipstone_client._reuse_calls import ReuseCalls
+from skipstone_client._reuse_flows import LARGE_BYTES, Flow, Work
 from skipstone_client.donor_checks import (
     DonorNeeds,
     DonorRefused,
@@ -16,7 +17,7 @@ from skipstone_shared.orchestration import HitTier, LookupDecision, ReuseKind
 
 def read_donor(
     calls: ReuseCalls, run: EngineRun, compatibility_key: str, decision: LookupDecision
-) -> Donor | None:
+) -> Flow[Donor | None]:
     """Reads and checks the donor of a decision; None on a miss.
 
     Raises:
@@ -35,8 +36,9 @@ def read_donor(
         raise DonorRefused("SPEC_MISMATCH", f"the donor is not that of step {wanted}")
     needs = DonorNeeds(compatibility_key, steps, run.latents)
     check_donor_key(ref.compatibility_key, needs)
-    snapshot = calls.read(ref)
-    arrays = checked_arrays(snapshot, ref, needs)
+    snapshot = yield from calls.read(ref)
+    large = len(snapshot.data) >= LARGE_BYTES
+    arrays = yield Work(lambda: checked_arrays(snapshot, ref, needs), blocks=large)
     parts = {name: array for name, array in arrays.items() if name != LATENTS_PART}
     metadata = snapshot.metadata
     solver = SolverState(parts, metadata.scheduler_state_json)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from skipstone_client._background_writer import BackgroundWriter
 from skipstone_client._reuse_calls import ReuseCalls
+from skipstone_client._reuse_flows import Flow
 from skipstone_client._reuse_outcome import ReuseOutcome
 from skipstone_client.donor_checks import WRITE_REASONS
-from skipstone_client.engine_latents import copied_array, spec_of
+from skipstone_client.engine_latents import copied_array, spec_of, work_on
 from skipstone_client.engine_runs import EngineRun, SolverState
 from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import SkipstoneError
@@ -87,7 +88,7 @@ class RunRecorder:
 
     def record(
         self, entry: RunEntry, step_index: int, latents: object, solver: SolverState | None
-    ) -> None:
+    ) -> Flow[None]:
         """Copies latents and has them stored as the snapshot that enters a step."""
         solver = solver or _NO_SOLVER
         try:
@@ -99,7 +100,8 @@ class RunRecorder:
                 )
                 self._outcome.fail(step_index, message)
                 return
-            arrays = {LATENTS_PART: copied_array(latents), **solver.parts}
+            copy = yield work_on(latents, lambda: copied_array(latents))
+            arrays = {LATENTS_PART: copy, **solver.parts}
             metadata = self._metadata(entry, step_index, arrays, solver.state_json)
         except SkipstoneError as error:
             self._outcome.fail(step_index, f"{error.reason}: {error}")

@@ -5,15 +5,35 @@ torch is imported only when a tensor is given.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
+from skipstone_client._reuse_flows import LARGE_BYTES, Work
 from skipstone_shared.latents import TensorSpec
 from skipstone_shared.tensor_messages import Array, array_spec
 
 LatentsT = TypeVar("LatentsT")
 """A numpy array (bfloat16 is that of ``ml_dtypes``) or a torch tensor."""
+
+
+def work_on(latents: object, do: Callable[[], Any]) -> Work:
+    """Work on latents that an engine has, in order with what it has queued on their device.
+
+    Args:
+        latents: Array or tensor in the layout of the loop.
+        do: Reads them, or makes others on their device.
+    """
+    if isinstance(latents, np.ndarray):
+        return Work(do, blocks=latents.nbytes >= LARGE_BYTES)
+    from skipstone_client.torch_arrays import is_on_host, on_this_stream
+
+    tensor = _as_any(latents)
+    if is_on_host(tensor):
+        return Work(do, blocks=tensor.numel() * tensor.element_size() >= LARGE_BYTES)
+    # However small they are: what the device still has to do is waited for.
+    return Work(on_this_stream(tensor.device, do), blocks=True)
 
 
 def copied_array(latents: Any) -> Array:

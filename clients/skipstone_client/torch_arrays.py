@@ -5,7 +5,8 @@ Imported only where tensors are: the client installs and runs without torch.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from skipstone_shared.latents import DType
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 def to_array(tensor: torch.Tensor) -> Array:
@@ -48,3 +50,25 @@ def renoised_tensor(clean: Array, noise: torch.Tensor, signal: float, sigma: flo
 def cpu_tensor(array: Array) -> torch.Tensor:
     """A tensor on the CPU with a copy of an array's elements."""
     return to_tensor(array, torch.device("cpu"))
+
+
+def is_on_host(tensor: torch.Tensor) -> bool:
+    """Whether its elements are in the memory of the CPU."""
+    return tensor.device.type == "cpu"
+
+
+def on_this_stream(device: torch.device, do: Callable[[], T]) -> Callable[[], T]:
+    """The same work for another thread, in order with what this thread has queued on a device.
+
+    Every thread has a current stream of its own: another one would read what is not computed yet.
+    """
+    module = torch.get_device_module(device)
+    if not hasattr(module, "current_stream"):
+        return do
+    stream = module.current_stream(device)
+
+    def ordered() -> T:
+        with module.stream(stream):
+            return do()
+
+    return ordered

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from skipstone_client.aio.embedding import AsyncEmbeddingClient
     from skipstone_client.aio.latent_kv import AsyncLatentKVClient
     from skipstone_client.aio.orchestrator import AsyncOrchestratorClient
+    from skipstone_client.aio.reuse_session import AsyncReuseSession
     from skipstone_client.aio.vector_index import AsyncVectorIndexClient
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "AsyncEmbeddingClient",
     "AsyncLatentKVClient",
     "AsyncOrchestratorClient",
+    "AsyncReuseSession",
     "AsyncVectorIndexClient",
 ]
 
@@ -31,6 +33,7 @@ _MODULES = {
     "AsyncEmbeddingClient": "embedding",
     "AsyncLatentKVClient": "latent_kv",
     "AsyncOrchestratorClient": "orchestrator",
+    "AsyncReuseSession": "reuse_session",
     "AsyncVectorIndexClient": "vector_index",
 }
 
