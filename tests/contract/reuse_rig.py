@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import itertools
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,8 @@ from tests.unit.orchestrator import fakes
 from tests.unit.orchestrator.site import QUIET
 
 from skipstone_client import EngineRun, ReuseSession
-from skipstone_client.aio import AsyncLatentKVClient
+from skipstone_client.aio import AsyncLatentKVClient, AsyncReuseSession
+from skipstone_client.aio.reuse_request import AsyncReuseRequest
 from skipstone_client.reuse_request import ReuseRequest
 from skipstone_client.session_limits import SessionLimits
 from skipstone_latent_kv.memory_store import MemoryStore
@@ -38,6 +40,7 @@ PATIENT = SessionLimits(lookup_timeout_s=30.0, read_timeout_s=30.0, retry_pause_
 """No deadline that a busy machine meets."""
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 def run_of(seed: int = 1, dtype: DType = DType.FLOAT32, **fingerprint: Any) -> EngineRun:
@@ -68,6 +71,25 @@ def denoised(latents: Array, start: int, prompt: str) -> Array:
     return latents
 
 
+class Shown:
+    """A frame as Pillow has one, whose bytes are what is to be seen on it."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def copy(self) -> Shown:
+        return Shown(self.what)
+
+    def convert(self, mode: str) -> Shown:
+        return self
+
+    def thumbnail(self, size: tuple[float, float]) -> None:
+        return None
+
+    def save(self, fp: IO[bytes], format: str, **options: Any) -> None:  # noqa: A002
+        fp.write(self.what.encode())
+
+
 def generate(request: ReuseRequest, prompt: str, run: EngineRun) -> Array:
     """What an engine does in the block of its request."""
     dtype = run.fingerprint.latents.dtype
@@ -79,10 +101,52 @@ def generate(request: ReuseRequest, prompt: str, run: EngineRun) -> Array:
     return latents
 
 
-class ReuseRig:
-    """What a session talks to."""
+class InLoop:
+    """An event loop in a thread, for tests that wait."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60.0)
+
+    def close(self) -> None:
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30.0)
+        self._loop.close()
+
+
+class WaitedFor:
+    """An asynchronous session or request under the names of the synchronous one."""
+
+    def __init__(self, form: AsyncReuseSession | AsyncReuseRequest, loop: InLoop) -> None:
+        self._form: Any = form
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._form, name)
+        if name == "request":
+            return lambda *given, **options: WaitedFor(found(*given, **options), self._loop)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *given, **options: self._loop.run(found(*given, **options))
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._form.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.run(self._form.__aexit__(*error))
+
+
+class ReuseRig:
+    """What a session talks to, and the form of sessions: ``sync`` or ``async``."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
         self.index = fakes.MemoryIndex()
         self.store = MemoryStore(max_snapshot_bytes=1 << 20)
         self.orchestrator_target = ""
@@ -91,8 +155,16 @@ class ReuseRig:
     @contextmanager
     def session(self, **options: Any) -> Iterator[ReuseSession]:
         options.setdefault("limits", PATIENT)
-        with ReuseSession(self.orchestrator_target, self.latent_kv_target, **options) as session:
-            yield session
+        options.setdefault("orchestrator_target", self.orchestrator_target)
+        options.setdefault("latent_kv_target", self.latent_kv_target)
+        if self._form == "sync":
+            with ReuseSession(**options) as session:
+                yield session
+            return
+        with closing(InLoop()) as loop:
+            shape: Any = WaitedFor(AsyncReuseSession(**options), loop)
+            with shape as session:
+                yield session
 
     def generate(
         self, session: ReuseSession, prompt: str, run: EngineRun, **options: Any
@@ -105,8 +177,8 @@ class ReuseRig:
 
 
 @contextmanager
-def open_reuse_rig(**settings: Any) -> Iterator[ReuseRig]:
-    rig = ReuseRig()
+def open_reuse_rig(form: str = "sync", **settings: Any) -> Iterator[ReuseRig]:
+    rig = ReuseRig(form)
     with ExitStack() as stack:
         stack.callback(rig.store.close)
         rig.latent_kv_target = stack.enter_context(in_process_server(mount(rig.store)))

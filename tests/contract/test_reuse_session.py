@@ -22,6 +22,7 @@ from tests.contract.reuse_rig import (
     SIGMAS,
     STEPS,
     ReuseRig,
+    Shown,
     denoised,
     generate,
     noise_of,
@@ -29,7 +30,7 @@ from tests.contract.reuse_rig import (
     run_of,
 )
 
-from skipstone_client import EngineRun, LatentKVClient, ReuseSession
+from skipstone_client import EngineRun, LatentKVClient
 from skipstone_client.engine_runs import SolverState
 from skipstone_client.torch_arrays import to_array
 from skipstone_latent_kv.memory_store import MemoryStore
@@ -48,9 +49,16 @@ TRAJECTORY = CacheOptions(allow_exact=False, reuse_kind=ReuseKind.TRAJECTORY, ke
 NUMPY_DTYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64)
 
 
+@pytest.fixture(params=["sync", "async"])
+def form(request: pytest.FixtureRequest) -> str:
+    """Both forms of a session keep the same promises."""
+    form: str = request.param
+    return form
+
+
 @pytest.fixture
-def rig() -> Iterator[ReuseRig]:
-    with open_reuse_rig() as opened:
+def rig(form: str) -> Iterator[ReuseRig]:
+    with open_reuse_rig(form) as opened:
         yield opened
 
 
@@ -218,7 +226,7 @@ def test_a_donor_that_is_not_what_was_promised_costs_a_full_run_and_no_error(
             limits = dataclasses.replace(PATIENT, close_timeout_s=0.05, write_timeout_s=0.2)
             if trouble == "silent":
                 limits = dataclasses.replace(limits, read_timeout_s=0.2)
-            with ReuseSession(rig.orchestrator_target, there, limits=limits) as session:
+            with rig.session(latent_kv_target=there, limits=limits) as session:
                 with session.request(PROMPT, run_of(1)) as request:
                     result = generate(request, PROMPT, run_of(1))
     told = request.provenance
@@ -236,8 +244,8 @@ def _put(target: str, entry: StoredEntry, latents: Any) -> None:
 def test_without_an_orchestrator_every_request_runs_from_noise_and_says_why(rig: ReuseRig) -> None:
     now = [0.0]
     limits = dataclasses.replace(PATIENT, retry_pause_s=5.0)
-    with ReuseSession(
-        closed_port(), rig.latent_kv_target, limits=limits, clock=lambda: now[0]
+    with rig.session(
+        orchestrator_target=closed_port(), limits=limits, clock=lambda: now[0]
     ) as session:
         result, asked = rig.generate(session, PROMPT, run_of(1))
         _, passed_over = rig.generate(session, PROMPT, run_of(1))
@@ -255,12 +263,13 @@ def test_without_an_orchestrator_every_request_runs_from_noise_and_says_why(rig:
     assert session.stats.lost_entries == 3
 
 
-def test_services_that_hang_cost_a_bounded_time() -> None:
+def test_services_that_hang_cost_a_bounded_time(rig: ReuseRig) -> None:
     limits = dataclasses.replace(
         PATIENT, lookup_timeout_s=0.2, write_timeout_s=60.0, close_timeout_s=0.05, queue_size=1
     )
     with silent_port() as silence:
-        with ReuseSession(silence, silence, limits=limits) as session:
+        hanging = {"orchestrator_target": silence, "latent_kv_target": silence}
+        with rig.session(**hanging, limits=limits) as session:
             cache = CacheOptions(key_steps=tuple(range(1, STEPS)))
             with session.request(PROMPT, run_of(1), cache) as request:
                 result = generate(request, PROMPT, run_of(1))
@@ -369,24 +378,61 @@ def test_methods_called_out_of_order_say_so(rig: ReuseRig) -> None:
 
 def test_requests_of_a_closed_session_run_from_noise(rig: ReuseRig) -> None:
     with rig.session() as session:
-        pass
-    session.close()
-    with session.request(PROMPT, run_of(1)) as request:
-        result = generate(request, PROMPT, run_of(1))
+        session.close()
+        session.close()
+        with session.request(PROMPT, run_of(1)) as request:
+            result = generate(request, PROMPT, run_of(1))
     assert np.array_equal(result, denoised(noise_of(1), 0, PROMPT))
     assert request.provenance.reason == "LOOKUP_FAILED"
     with pytest.raises(EntryNotFound):
         stored(rig, request.provenance.entry_id)
 
 
-def test_a_program_that_ends_without_closing_loses_nothing(rig: ReuseRig) -> None:
-    code = f"""
+def test_frames_of_what_a_run_made_find_it_where_donors_are_found_by_frames(form: str) -> None:
+    by_frames = open_reuse_rig(form, donor_vectors="frames", donor_frames=3)
+    with by_frames as rig, rig.session() as session:
+        for frames in ([Shown(NEAR)] * 9, [object()]):
+            run = run_of(len(frames))
+            with session.request(PROMPT, run) as request:
+                assert request.donor_frames == 0
+                latents, _ = request.resume(noise_of(1))
+                assert request.donor_frames == 3
+                request.finish(denoised(latents, 0, PROMPT), frames)
+            assert session.flush(30.0)
+            # What is no picture costs the entry nothing but that it is not found by it.
+            assert request.provenance.saved
+        entries = [e.entry for part in rig.index.partitions.values() for e in part.values()]
+        assert [e.embedding_model_id for e in entries] == ["bag-of-words#frames", "bag-of-words"]
+        _, near = rig.generate(session, NEAR, run_of(2))
+        assert near.provenance.tier is HitTier.APPROXIMATE
+        assert near.provenance.donor_entry_id == entries[0].entry_id
+
+
+_ENDS_WITHOUT_CLOSING = """
 from skipstone_client import ReuseSession
 from tests.contract.reuse_rig import PATIENT, generate, run_of
-session = ReuseSession({rig.orchestrator_target!r}, {rig.latent_kv_target!r}, limits=PATIENT)
-with session.request({PROMPT!r}, run_of(1)) as request:
-    generate(request, {PROMPT!r}, run_of(1))
+session = ReuseSession({orchestrator!r}, {store!r}, limits=PATIENT)
+with session.request({prompt!r}, run_of(1)) as request:
+    generate(request, {prompt!r}, run_of(1))
 """
+_LOOP_ENDS_WITHOUT_CLOSING = """
+import asyncio
+from skipstone_client.aio import AsyncReuseSession
+from tests.contract.reuse_rig import PATIENT, denoised, noise_of, run_of
+async def main():
+    session = AsyncReuseSession({orchestrator!r}, {store!r}, limits=PATIENT)
+    async with session.request({prompt!r}, run_of(1)) as request:
+        latents, start = await request.resume(noise_of(1))
+        await request.finish(denoised(latents, start, {prompt!r}))
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_ends_without_closing_loses_nothing(rig: ReuseRig, form: str) -> None:
+    program = _ENDS_WITHOUT_CLOSING if form == "sync" else _LOOP_ENDS_WITHOUT_CLOSING
+    code = program.format(
+        orchestrator=rig.orchestrator_target, store=rig.latent_kv_target, prompt=PROMPT
+    )
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
     with rig.session() as session:
         _, request = rig.generate(session, PROMPT, run_of(1))

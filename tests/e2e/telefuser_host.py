@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from PIL import Image
 
 from skipstone_client.adapters.telefuser.cache_factory import CacheServiceFactory
 
@@ -136,7 +137,7 @@ def _denoise(
         "saved_steps": saved_steps,
         "final_step": STEPS - 1,
         "num_frames": 9,
-        "embedding_video_frames": [],
+        "embedding_video_frames": [Image.new("RGB", (64, 48), (20 * n, 90, 30)) for n in range(9)],
     }
     return latents, skip_step, payload
 

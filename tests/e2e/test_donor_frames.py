@@ -10,6 +10,7 @@ from pathlib import Path
 import av
 import pytest
 from tests.e2e.processes import BY_TABLE, PATIENT, Cluster, running_service, wait_until
+from tests.e2e.telefuser_host import Host, write_pipeline_file
 from tests.unit.denoise.tiny_pipelines import wan_pipeline
 from tests.unit.embedding.tiny_vision import write_tiny_clip
 
@@ -23,6 +24,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(300)]
 
 PROMPT = "a red fox in the snow"
 REWORDED = "in the snow a red fox"
+TOLD = "a fox"
+"""Of random weights, but near to the host's pictures."""
 BY_FRAMES = (
     "--donor-vectors=frames",
     "--donor-frames=3",
@@ -39,6 +42,7 @@ class Site:
     client: OrchestratorClient
     encoder: EmbeddingClient
     index: VectorIndexClient
+    latent_kv_target: str
 
     def generate(self, prompt: str, seed: int, namespace: str) -> GenerateResult:
         params = GenerationParams(prompt, seed=seed, num_inference_steps=10)
@@ -77,14 +81,15 @@ def site(_shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         OrchestratorClient(target) as client,
         EmbeddingClient(embedding) as encoder,
     ):
-        yield Site(client, encoder, _shared_cluster.index)
+        targets = _shared_cluster.targets
+        yield Site(client, encoder, _shared_cluster.index, targets["latent_kv"])
 
 
 def test_a_reworded_prompt_starts_from_the_clip_whose_frames_it_is_near_to(
     site: Site, namespace: str
 ) -> None:
     first = site.generate(PROMPT, 1, namespace)
-    wait_until(lambda: site.client.get_stats(namespace).saved_count == 1, "the clip is saved")
+    wait_until(lambda: bool(site.index.list_entries(namespace).entries), "the clip is saved")
     (stored,) = site.index.list_entries(namespace).entries
     assert stored.embedding_model_id.endswith("#frames")
     again = site.generate(REWORDED, 2, namespace).provenance
@@ -95,3 +100,27 @@ def test_a_reworded_prompt_starts_from_the_clip_whose_frames_it_is_near_to(
     assert site.generate(PROMPT, 1, namespace).artifact.data == first.artifact.data
     # The gate reads prompts, however near the frames are.
     assert site.generate("a blue fox in the snow", 3, namespace).provenance.tier is HitTier.MISS
+
+
+def test_the_frames_that_telefuser_hands_over_are_what_its_runs_are_found_by(
+    site: Site, namespace: str, tmp_path: Path
+) -> None:
+    file = write_pipeline_file(
+        tmp_path,
+        enable_latent_cache=True,
+        skipstone_orchestrator_target=site.client.target,
+        skipstone_latent_kv_target=site.latent_kv_target,
+        skipstone_namespace=namespace,
+        skipstone_lookup_timeout_s=30.0,
+        skipstone_read_timeout_s=30.0,
+    )
+    host = Host(file, cache_mode="read_write")
+    try:
+        assert host.run(TOLD).skip_step == 0
+        assert host.service._session is not None
+        assert host.service._session.flush(60.0)
+        (stored,) = site.index.list_entries(namespace).entries
+        assert stored.embedding_model_id.endswith("#frames")
+        assert host.run(TOLD).skip_step > 0
+    finally:
+        host.service.shutdown()
