@@ -23,9 +23,9 @@ from skipstone_client.cli_output import (
     stdout,
 )
 from skipstone_client.cli_progress import RateColumn, progress_bar
-from skipstone_client.migration import MigrationClient
+from skipstone_client.migration_replicas import MigrationReplicas, NotToldToMove
 from skipstone_client.migration_run import Move, MoveOptions, Mover
-from skipstone_shared.errors import SkipstoneError, Unimplemented
+from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.migration import MigrationStep
 from skipstone_shared.ports import default_target
 
@@ -94,15 +94,24 @@ def _migrate(
     bar = progress_bar(RateColumn(), TimeRemainingColumn(), quiet=as_json)
     with (
         errors_in_one_line(),
-        MigrationClient(target, timeout_s=timeout_s, credentials=credentials()) as client,
+        MigrationReplicas(target, timeout_s=timeout_s, credentials=credentials()) as replicas,
     ):
         with bar:
             told = _Telling(bar)
-            mover = Mover(client.migrate_entries, options, on_step=told.step, on_wait=told.trouble)
+            mover = Mover(
+                replicas.migrate_entries,
+                replicas.get_missed_writes,
+                options,
+                on_step=told.step,
+                on_wait=told.trouble,
+            )
             try:
                 move = mover.run()
-            except Unimplemented:
-                fail(f"{service} at {target} was not told to move: set migrate_to and restart it")
+            except NotToldToMove as error:
+                fail(
+                    f"{service} at {error.target} was not told to move: "
+                    "set migrate_to and restart it"
+                )
     if as_json:
         print_json(move)
     else:
@@ -152,11 +161,16 @@ def _print(service: str, move: Move) -> None:
 def _verdict(service: str, move: Move) -> str:
     if move.in_step:
         return f"in step: {service} may be restarted with the settings of the target"
+    if move.restarted:
+        return (
+            "not in step: not the same processes answered all through the last pass; "
+            f"was {service} restarted, or does the target not name all of them?"
+        )
     if move.missed_writes:
         return f"not in step: the target missed {move.missed_writes} writes; see the service's log"
     if move.left:
         return (
-            f"not in step: the last pass still copied or removed {move.left} entries; "
+            f"not in step: the last pass still copied {move.left} entries; "
             "is the quota of the target smaller than what is stored?"
         )
     return f"not in step: the target cannot take {len(move.refused)} entries"

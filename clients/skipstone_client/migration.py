@@ -7,8 +7,11 @@ from skipstone.migration.v1.migration_pb2_grpc import MigrationStub
 from skipstone_client._channel import MIGRATION
 from skipstone_client._sync_client import SyncClient
 from skipstone_shared.credentials import Credentials
-from skipstone_shared.migration import MigrationStep
-from skipstone_shared.migration_messages import migration_step_from_message
+from skipstone_shared.migration import MigrationStep, MissedWrites
+from skipstone_shared.migration_messages import (
+    migration_step_from_message,
+    missed_writes_from_message,
+)
 from skipstone_shared.optional_fields import new_message
 
 
@@ -30,6 +33,20 @@ class MigrationClient(SyncClient[MigrationStub]):
             credentials: Certificates and token; None: none, in plain text.
         """
         super().__init__(target, MIGRATION, MigrationStub, timeout_s, credentials)
+
+    def get_missed_writes(self, *, timeout_s: float | None = None) -> MissedWrites:
+        """Counts the writes that the target missed; waits for those under way.
+
+        Args:
+            timeout_s: Deadline of this call, in seconds.
+
+        Raises:
+            Unimplemented: the service was not told to move.
+            Unavailable: it does not answer, or a call to its target has no end yet.
+        """
+        return missed_writes_from_message(
+            self._call(self._stub.GetMissedWrites, pb.GetMissedWritesRequest(), timeout_s)
+        )
 
     def migrate_entries(
         self,

@@ -1,17 +1,27 @@
-"""Drives a move of entries to its end: passes until one finds nothing to do, at a bounded rate."""
+"""Drives a move of entries to its end: passes until one finds nothing to do, at a bounded rate.
+
+When is the target complete? An entry that a pass has compared can differ only by a later write that
+the target missed. So both are in step when a pass had nothing to copy, and every process that
+writes to the source counted as many missed writes after the pass as before it. Counts belong to
+processes, which have another id after every start: one that ended meanwhile may have written to the
+source alone as it ended.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol, TypeVar
 
 from skipstone_shared.errors import DeadlineExceeded, SkipstoneError, Unavailable
-from skipstone_shared.migration import MigrationStep, RefusedEntry
+from skipstone_shared.migration import MigrationStep, MissedWrites, RefusedEntry
 
 _STEP_BYTES = 64 << 20
 _RETRY_S = 1.0
+
+T = TypeVar("T")
 
 
 class Stepping(Protocol):
@@ -46,14 +56,17 @@ class Move:
     Attributes:
         source: Engine that served.
         target: Engine that entries moved to.
-        in_step: Whether the last pass found nothing to do: the service may switch.
+        in_step: Whether the last pass had nothing to copy and the target missed nothing during it:
+            the service may switch.
         passes: Passes that were finished.
         compared: Entries that the last pass compared.
         copied: Entries copied, by all passes together.
         copied_bytes: Their bytes.
         removed: Entries removed from the target.
-        left: Entries that the last pass had to copy or remove.
+        left: Entries that the last pass had to copy. Those that it removed do not count: the source
+            had evicted them, as it may at any time.
         missed_writes: Writes that the target missed during the last pass.
+        restarted: Whether other processes answered in the last pass than before it.
         refused: Entries that the target cannot take, from the last pass.
         seconds: How long it took.
     """
@@ -68,6 +81,7 @@ class Move:
     removed: int = 0
     left: int = 0
     missed_writes: int = 0
+    restarted: bool = False
     refused: list[RefusedEntry] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
@@ -78,6 +92,7 @@ class Mover:
     def __init__(
         self,
         step: Stepping,
+        missed_writes: Callable[[], Iterable[MissedWrites]],
         options: MoveOptions,
         *,
         on_step: Callable[[Move, MigrationStep], None] = lambda move, step: None,
@@ -88,7 +103,8 @@ class Mover:
         """Creates it.
 
         Args:
-            step: Does one step.
+            step: Does one step, in any process that serves.
+            missed_writes: Asks every process that serves for its count.
             options: How entries are moved.
             on_step: Told after every step.
             on_wait: Told why when it begins to wait for a side that does not answer.
@@ -96,6 +112,7 @@ class Mover:
             pause: Waits for some seconds.
         """
         self._step = step
+        self._missed_writes = missed_writes
         self._options = options
         self._on_step = on_step
         self._on_wait = on_wait
@@ -117,35 +134,50 @@ class Mover:
         while not move.in_step and move.passes < self._options.most_passes:
             self._run_pass(move)
             move.seconds = self._clock() - begun
-            if move.refused and not move.left:
+            if move.refused and not (move.left or move.missed_writes or move.restarted):
                 break
         return move
 
     def _run_pass(self, move: Move) -> None:
+        before = self._patiently(self._counts)
+        answered = self._run_steps(move)
+        after = self._patiently(self._counts)
+        move.passes += 1
+        move.missed_writes = sum(
+            count - before[process] for process, count in after.items() if process in before
+        )
+        move.restarted = not answered <= before.keys() == after.keys()
+        move.in_step = not (move.left or move.refused or move.missed_writes or move.restarted)
+
+    def _run_steps(self, move: Move) -> set[str]:
+        """Runs the steps of a pass; the ids of the processes that answered."""
         move.compared, move.left, move.refused = 0, 0, []
-        missed_before: int | None = None
+        verify = self._options.verify and not move.passes
+        answered = set()
         token = ""
         while True:
             begun = self._clock()
-            step = self._patient_step(token, self._options.verify and not move.passes)
-            missed_before = step.missed_writes if missed_before is None else missed_before
+            ask = partial(self._step, token, max_bytes=self._step_bytes, verify=verify)
+            step = self._patiently(ask)
+            answered.add(step.process_id)
             _add(move, step)
             self._on_step(move, step)
             token = step.next_page_token
             if not token:
-                break
+                return answered
             if self._options.bytes_per_s:
                 due = step.copied_bytes / self._options.bytes_per_s
                 self._pause(max(0.0, due - (self._clock() - begun)))
-        move.passes += 1
-        move.missed_writes = step.missed_writes - missed_before
-        move.in_step = not (move.left or move.refused or move.missed_writes)
 
-    def _patient_step(self, token: str, verify: bool) -> MigrationStep:
+    def _counts(self) -> dict[str, int]:
+        """Missed writes by process."""
+        return {missed.process_id: missed.count for missed in self._missed_writes()}
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
         waiting_since: float | None = None
         while True:
             try:
-                step = self._step(token, max_bytes=self._step_bytes, verify=verify)
+                answer = ask()
             except (Unavailable, DeadlineExceeded) as error:
                 now = self._clock()
                 if not self._has_begun:
@@ -158,7 +190,7 @@ class Mover:
                 self._pause(_RETRY_S)
             else:
                 self._has_begun = True
-                return step
+                return answer
 
 
 def _add(move: Move, step: MigrationStep) -> None:
@@ -167,5 +199,5 @@ def _add(move: Move, step: MigrationStep) -> None:
     move.copied += step.copied
     move.copied_bytes += step.copied_bytes
     move.removed += step.removed
-    move.left += step.copied + step.removed
+    move.left += step.copied
     move.refused += step.refused

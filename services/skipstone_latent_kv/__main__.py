@@ -26,10 +26,11 @@ from skipstone_latent_kv.store_metrics import StoreMetrics, TotalledStore
 from skipstone_latent_kv.store_mover import StoreMover
 from skipstone_latent_kv.stream_budget import StreamBudget, StreamLimits
 from skipstone_latent_kv.sweeper import Sweepable, Sweeper
-from skipstone_shared.config import load_settings, resolve_settings
+from skipstone_shared.config import load_settings
 from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_shared.migration_server import with_migration
+from skipstone_shared.migration_settings import read_target_settings
 
 
 class ServedStore(LatentStore, Sweepable, TotalledStore, Protocol):
@@ -93,11 +94,7 @@ def mirror(source: ServedStore, settings: LatentKVSettings, target_file: Path) -
         FailedPrecondition: entries cannot move between these; the message says why.
         Unavailable: the store to move to does not answer.
     """
-    target_settings, _ = resolve_settings(LatentKVSettings, ["--config", str(target_file)], {})
-    if place_of(target_settings) == place_of(settings):
-        raise FailedPrecondition(f"migrate_to: {target_file} names the store that serves already")
-    if target_settings.migrate_to is not None:
-        raise FailedPrecondition(f"migrate_to: {target_file} itself has migrate_to; take it out")
+    target_settings = read_target_settings(settings, target_file, place_of)
     return MirroredStore(movable(source), movable(open_store(target_settings)))
 
 

@@ -1,4 +1,4 @@
-"""One lock per entry that somebody holds or waits for."""
+"""Locks of entries, and of all that a namespace has or will have."""
 
 from __future__ import annotations
 
@@ -15,17 +15,42 @@ class EntryLocks:
     def __init__(self) -> None:
         """Creates it; nothing is locked."""
         self._held: set[EntryKey] = set()
+        self._namespaces: set[str] = set()
         self._freed = threading.Condition()
 
     @contextmanager
-    def hold(self, key: EntryKey) -> Iterator[None]:
-        """Waits until nobody holds an entry, and holds it for the block. Not reentrant."""
+    def hold(self, *keys: EntryKey) -> Iterator[None]:
+        """Waits until nobody holds any of these entries, and holds them. Not reentrant."""
+        wanted = set(keys)
         with self._freed:
-            self._freed.wait_for(lambda: key not in self._held)
-            self._held.add(key)
+            self._freed.wait_for(lambda: not self._is_held(wanted))
+            self._held |= wanted
         try:
             yield
         finally:
             with self._freed:
-                self._held.remove(key)
+                self._held -= wanted
                 self._freed.notify_all()
+
+    @contextmanager
+    def hold_namespace(self, namespace: str) -> Iterator[None]:
+        """Holds every entry that a namespace has or will have. Not reentrant.
+
+        Who holds one of them ends first; who comes later waits, so that it gets its turn.
+        """
+        with self._freed:
+            self._freed.wait_for(lambda: namespace not in self._namespaces)
+            self._namespaces.add(namespace)
+        try:
+            with self._freed:
+                self._freed.wait_for(lambda: all(held != namespace for held, _ in self._held))
+            yield
+        finally:
+            with self._freed:
+                self._namespaces.remove(namespace)
+                self._freed.notify_all()
+
+    def _is_held(self, wanted: set[EntryKey]) -> bool:
+        return not wanted.isdisjoint(self._held) or any(
+            namespace in self._namespaces for namespace, _ in wanted
+        )

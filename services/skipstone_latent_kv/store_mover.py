@@ -1,19 +1,23 @@
 """Copies what the source of a `MirroredStore` had before, and removes what it has no more.
 
 A pass walks both stores in the order of namespaces and entry ids. It works from what it finds, so
-it needs no memory of its own: it may be broken off anywhere, begun again, and repeated. Races with
-writers and deletions end at worst in a difference that the next pass finds; what the source says
-counts. A pass that copied and removed nothing has found both stores equal.
+it needs no memory of its own: it may be broken off anywhere, begun again, and repeated. What
+differs is looked at again while nobody writes it, so that a busy source is no difference. A pass
+that copied nothing has found that the target has all that the source has; what it removed the
+source had evicted, as any store may at any time.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from skipstone_latent_kv.mirrored_store import MirroredStore
+from skipstone_latent_kv.movable_store import MovableStore
 from skipstone_shared.errors import (
     EntryNotFound,
     FingerprintMismatch,
@@ -22,7 +26,13 @@ from skipstone_shared.errors import (
     QuotaExceeded,
 )
 from skipstone_shared.latents import LatentRef, checked_entry_id, checked_namespace
-from skipstone_shared.migration import MigrationStep, RefusedEntry, StepTally, bad_page_token
+from skipstone_shared.migration import (
+    MigrationStep,
+    MissedWrites,
+    RefusedEntry,
+    StepTally,
+    bad_page_token,
+)
 from skipstone_shared.stored_entries import (
     DEFAULT_LEASE_S,
     MAX_LEASE_S,
@@ -35,6 +45,11 @@ _PAGE_SIZE = 100
 _SAME_TIME_S = 0.001
 """Stores keep times to the microsecond or better; earlier or later by this is another time."""
 
+_BOUND_S = 30.0
+"""Seconds that the target may take for one call: only writers of the same entry wait meanwhile."""
+
+T = TypeVar("T")
+
 
 @dataclasses.dataclass
 class _Done(StepTally):
@@ -46,24 +61,39 @@ class _Done(StepTally):
 class StoreMover:
     """Makes the target what the source is; a `Mover`. Steps may run at the same time."""
 
-    def __init__(self, stores: MirroredStore, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        stores: MirroredStore,
+        clock: Callable[[], float] = time.time,
+        bound_s: float = _BOUND_S,
+    ) -> None:
         """Creates the mover.
 
         Args:
             stores: Both stores, to which writes go meanwhile.
             clock: Seconds since the epoch, for leases.
+            bound_s: Seconds that the target may take for one call.
         """
         self._stores = stores
         self._source = stores.source
         self._target = stores.target
         self._clock = clock
+        self._bound_s = bound_s
+        self._engines = [store.get_capabilities().engine for store in (self._source, self._target)]
+
+    def missed_writes(self) -> MissedWrites:
+        """Writes that the target missed; see `Mover`."""
+        return self._stores.mirror.settled()
 
     def step(self, page_token: str, max_bytes: int, verify: bool) -> MigrationStep:
         """Compares about a hundred entries, more of small namespaces; see `Mover`."""
         namespace_after, after = _parsed(page_token)
-        names = {*self._source.namespaces(), *self._target.namespaces()}
+        # Now there is no lock whose waiters would wait too: the time to see whether it is there.
+        names = self._ask(self._target.namespaces, though_doubted=True)
         done = _Done()
-        for namespace in sorted(name for name in names if name >= namespace_after):
+        for namespace in sorted({*names, *self._source.namespaces()}):
+            if namespace < namespace_after:
+                continue
             if done.compared >= _PAGE_SIZE or done.read_bytes >= max_bytes:
                 return self._told(done, f"{namespace}/", page_token)
             start = after if namespace == namespace_after else ""
@@ -78,33 +108,23 @@ class StoreMover:
         """Compares entries of a namespace; the last id it dealt with, empty when none is left."""
         page = self._source.list_entries(namespace, _PAGE_SIZE, after, include_uncommitted=True)
         last = page.next_page_token
-        there = {e.entry_id: e for e in self._target_entries(namespace, after, last)}
+        copies = self._ask(lambda: _entries_between(self._target, namespace, after, last))
+        there = {copy.entry_id: copy for copy in copies}
         aged: set[str] = set()
         for entry in page.entries:
             done.compared += 1
             copy = there.pop(entry.entry_id, None)
             if copy is None or not self._is_sound(namespace, entry, copy, verify, done):
-                self._copy(namespace, entry.entry_id, copy is not None, done)
+                self._mend(namespace, entry.entry_id, verify, done)
             elif entry.committed and not _same_history(entry, copy):
                 aged.add(entry.entry_id)
             if done.read_bytes >= max_bytes:
                 last = entry.entry_id
                 there = {id_: e for id_, e in there.items() if id_ <= last}
                 break
-        self._carry_history(namespace, after, aged)
-        for stranger in there:
-            self._remove_stranger(namespace, stranger, done)
+        for entry_id in [*there, *self._carry_history(namespace, after, aged)]:
+            self._mend(namespace, entry_id, verify, done)
         return last
-
-    def _target_entries(self, namespace: str, after: str, last: str) -> Iterator[StoredEntry]:
-        """The target's entries after an id up to another; empty for to the end."""
-        token = after
-        while True:
-            page = self._target.list_entries(namespace, _PAGE_SIZE, token, include_uncommitted=True)
-            yield from (entry for entry in page.entries if not last or entry.entry_id <= last)
-            token = page.next_page_token
-            if not token or (last and token >= last):
-                return
 
     def _is_sound(
         self, namespace: str, entry: StoredEntry, copy: StoredEntry, verify: bool, done: _Done
@@ -114,32 +134,53 @@ class StoreMover:
             return False
         try:
             for snapshot in entry.snapshots if verify else ():
-                self._target.peek_latent(namespace, snapshot.ref)
+                self._ask(partial(self._target.peek_latent, namespace, snapshot.ref))
                 done.read_bytes += snapshot.ref.size_bytes
         except (LatentNotFound, FingerprintMismatch):
             return False
         return True
 
-    def _copy(self, namespace: str, entry_id: str, replaces: bool, done: _Done) -> None:
+    def _mend(self, namespace: str, entry_id: str, verify: bool, done: _Done) -> None:
+        """Looks at an entry again while nobody writes it, and makes the target's what it is."""
         with self._stores.locks.hold((namespace, entry_id)):
-            if replaces:
-                self._target.delete_entries(namespace, [entry_id])
-            try:
-                entry = self._source.get_entry(namespace, entry_id)
-                for snapshot in entry.snapshots:
-                    self._copy_snapshot(namespace, entry, snapshot.ref)
-                    done.read_bytes += snapshot.ref.size_bytes
-                if entry.committed:
-                    self._adopt(namespace, entry_id)
-            except (EntryNotFound, LatentNotFound):
-                # It went meanwhile, and so does what was copied of it.
-                self._target.delete_entries(namespace, [entry_id])
-            except (QuotaExceeded, InvalidArgument, FingerprintMismatch) as error:
-                self._target.delete_entries(namespace, [entry_id])
-                done.refused.append(RefusedEntry(namespace, entry_id, error.message))
-            else:
-                done.copied += 1
-                done.copied_bytes += entry.size_bytes
+            entry = _found(self._source, namespace, entry_id)
+            copy = self._ask(lambda: _found(self._target, namespace, entry_id))
+            if entry is None:
+                self._remove(namespace, entry_id, done)
+            elif copy is None or not self._is_sound(namespace, entry, copy, verify, done):
+                if copy is not None:
+                    self._delete(namespace, entry_id)
+                self._copy(namespace, entry, done)
+
+    def _copy(self, namespace: str, entry: StoredEntry, done: _Done) -> None:
+        try:
+            for snapshot in entry.snapshots:
+                self._copy_snapshot(namespace, entry, snapshot.ref)
+                done.read_bytes += snapshot.ref.size_bytes
+            if entry.committed:
+                self._adopt(namespace, entry.entry_id)
+        except (EntryNotFound, LatentNotFound):
+            self._remove(namespace, entry.entry_id, done)
+        except (QuotaExceeded, InvalidArgument, FingerprintMismatch) as error:
+            self._delete(namespace, entry.entry_id)
+            done.refused.append(RefusedEntry(namespace, entry.entry_id, error.message))
+        else:
+            done.copied += 1
+            done.copied_bytes += entry.size_bytes
+
+    def _remove(self, namespace: str, entry_id: str, done: _Done) -> None:
+        """Removes an entry that the source does not have: deleted, evicted, or ended there."""
+        done.removed += self._delete(namespace, entry_id)
+        # Another process has locks of its own, and may have written it anew meanwhile.
+        entry = _found(self._source, namespace, entry_id)
+        if entry is not None:
+            self._copy(namespace, entry, done)
+
+    def _delete(self, namespace: str, entry_id: str) -> int:
+        return sum(self._ask(lambda: self._target.delete_entries(namespace, [entry_id])))
+
+    def _ask(self, run: Callable[[], T], though_doubted: bool = False) -> T:
+        return self._stores.mirror.ask(run, self._bound_s, though_doubted=though_doubted)
 
     def _copy_snapshot(self, namespace: str, entry: StoredEntry, ref: LatentRef) -> None:
         """Copies one snapshot and reads it back.
@@ -151,20 +192,22 @@ class StoreMover:
             FingerprintMismatch: The target gives back something else.
         """
         snapshot = self._source.peek_latent(namespace, ref)
-        written = self._target.write_latent(
-            namespace,
-            snapshot.metadata,
-            [memoryview(snapshot.data)],
-            size_bytes=snapshot.ref.size_bytes,
-            xxh3_64=snapshot.ref.xxh3_64,
-            lease_s=self._lease_of(entry),
+        written = self._ask(
+            lambda: self._target.write_latent(
+                namespace,
+                snapshot.metadata,
+                [memoryview(snapshot.data)],
+                size_bytes=snapshot.ref.size_bytes,
+                xxh3_64=snapshot.ref.xxh3_64,
+                lease_s=self._lease_of(entry),
+            )
         )
         if written != snapshot.ref:
             raise FingerprintMismatch("the target's codec would change its bytes")
         try:
-            self._target.peek_latent(namespace, written)
+            self._ask(lambda: self._target.peek_latent(namespace, written))
         except LatentNotFound as error:
-            raise FingerprintMismatch("the target lost it as soon as it was written") from error
+            raise _lost() from error
 
     def _lease_of(self, entry: StoredEntry) -> float:
         if entry.lease_expire_time is None:
@@ -172,33 +215,59 @@ class StoreMover:
         return min(MAX_LEASE_S, max(MIN_LEASE_S, entry.lease_expire_time - self._clock()))
 
     def _adopt(self, namespace: str, entry_id: str) -> None:
-        with self._stores.pinning:
-            self._target.adopt_entries(namespace, [self._source.get_entry(namespace, entry_id)])
+        entry = self._source.get_entry(namespace, entry_id)
+        (adopted,) = self._ask(lambda: self._target.adopt_entries(namespace, [entry]))
+        if not adopted:
+            raise _lost()
 
-    def _carry_history(self, namespace: str, after: str, entry_ids: set[str]) -> None:
-        """Gives the target's entries the times, reads and pins that they have in the source now."""
+    def _carry_history(self, namespace: str, after: str, entry_ids: set[str]) -> list[str]:
+        """Gives the target's entries the times, reads and pins that they have in the source now.
+
+        Returns:
+            Those that the target has no more.
+        """
         if not entry_ids:
-            return
-        with self._stores.pinning:
+            return []
+        with self._stores.locks.hold(*((namespace, entry_id) for entry_id in entry_ids)):
             page = self._source.list_entries(namespace, _PAGE_SIZE, after)
             aged = [entry for entry in page.entries if entry.entry_id in entry_ids]
-            self._target.adopt_entries(namespace, aged)
-
-    def _remove_stranger(self, namespace: str, entry_id: str, done: _Done) -> None:
-        """Removes an entry that the source does not have: deleted, evicted, or ended there."""
-        try:
-            self._source.get_entry(namespace, entry_id)
-        except EntryNotFound:
-            done.removed += sum(self._target.delete_entries(namespace, [entry_id]))
+            if not aged:
+                return []
+            adopted = self._ask(lambda: self._target.adopt_entries(namespace, aged))
+        return [e.entry_id for e, is_there in zip(aged, adopted, strict=True) if not is_there]
 
     def _told(self, done: _Done, next_page_token: str, page_token: str) -> MigrationStep:
         return done.told(
-            missed_writes=self._stores.missed_writes,
+            missed=self._stores.mirror.missed(),
             source_entries=0 if page_token else self._source.totals().entry_count,
             next_page_token=next_page_token,
-            source=self._source.get_capabilities().engine,
-            target=self._target.get_capabilities().engine,
+            source=self._engines[0],
+            target=self._engines[1],
         )
+
+
+def _entries_between(
+    store: MovableStore, namespace: str, after: str, last: str
+) -> Sequence[StoredEntry]:
+    """Entries after an id up to another; empty for to the end."""
+    found: list[StoredEntry] = []
+    token = after
+    while True:
+        page = store.list_entries(namespace, _PAGE_SIZE, token, include_uncommitted=True)
+        found += (entry for entry in page.entries if not last or entry.entry_id <= last)
+        token = page.next_page_token
+        if not token or (last and token >= last):
+            return found
+
+
+def _found(store: MovableStore, namespace: str, entry_id: str) -> StoredEntry | None:
+    with suppress(EntryNotFound):
+        return store.get_entry(namespace, entry_id)
+    return None
+
+
+def _lost() -> FingerprintMismatch:
+    return FingerprintMismatch("the target lost it as soon as it was written")
 
 
 def _same_history(entry: StoredEntry, copy: StoredEntry) -> bool:

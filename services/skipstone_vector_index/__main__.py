@@ -7,10 +7,11 @@ from pathlib import Path
 
 from prometheus_client.registry import Collector
 
-from skipstone_shared.config import load_settings, resolve_settings
+from skipstone_shared.config import load_settings
 from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_shared.migration_server import with_migration
+from skipstone_shared.migration_settings import read_target_settings
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
 from skipstone_vector_index.engine_index import EngineIndex
@@ -52,15 +53,11 @@ def mirror(source: MovableIndex, settings: VectorIndexSettings, target_file: Pat
         FailedPrecondition: Entries cannot move between these; the message says why.
         Unavailable: The engine to move to is not there.
     """
-    target_settings, _ = resolve_settings(VectorIndexSettings, ["--config", str(target_file)], {})
-    if target_settings.migrate_to is not None:
-        raise FailedPrecondition(f"migrate_to: {target_file} itself has migrate_to; take it out")
+    target_settings = read_target_settings(settings, target_file, place_of)
     if target_settings.metric != settings.metric:
         raise FailedPrecondition(
             f"migrate_to: metric {settings.metric}, in {target_file} {target_settings.metric}"
         )
-    if place_of(target_settings) == place_of(settings):
-        raise FailedPrecondition(f"migrate_to: {target_file} names the index that serves already")
     return MirroredIndex(source, open_index(target_settings))
 
 

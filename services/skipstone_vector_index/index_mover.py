@@ -2,19 +2,27 @@
 
 A pass walks the source and copies what the target lacks or has otherwise, then walks the target and
 removes what the source does not have. It works from what it finds, so it needs no memory of its
-own: it may be broken off anywhere, begun again, and repeated. A pass that copied and removed
-nothing has found both indexes equal.
+own: it may be broken off anywhere, begun again, and repeated. A pass that copied nothing has found
+that the target has all that the source has.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from skipstone_shared.index_entries import IndexEntry, LocatedEntry, Vector, VectorEntry
-from skipstone_shared.migration import MigrationStep, RefusedEntry, StepTally, bad_page_token
+from skipstone_shared.index_entries import IndexEntry, IndexPage, LocatedEntry, Vector, VectorEntry
+from skipstone_shared.migration import (
+    MigrationStep,
+    MissedWrites,
+    RefusedEntry,
+    StepTally,
+    bad_page_token,
+)
 from skipstone_vector_index.index import MovableIndex, VectorIndex
 from skipstone_vector_index.mirrored_index import MirroredIndex
 
@@ -24,87 +32,118 @@ _TOKEN = re.compile(r"(source|target)/([A-Za-z0-9_.-]*)/([A-Za-z0-9-]*)")
 _SAME_VECTOR = 1e-5
 """Largest difference of an element of two unit vectors that were one: each index scales anew."""
 
+_READ_BOUND_S = 30.0
+_WRITE_BOUND_S = 8.0
+"""Seconds that the target may take for a hundred entries, while others wait to write."""
 
 _Located = dict[str, dict[str, LocatedEntry]]
 """Entries by id and partition."""
+
+T = TypeVar("T")
 
 
 class IndexMover:
     """Makes the target what the source is; a `Mover`. Steps may run at the same time."""
 
-    def __init__(self, indexes: MirroredIndex) -> None:
+    def __init__(self, indexes: MirroredIndex, write_bound_s: float = _WRITE_BOUND_S) -> None:
         """Creates the mover.
 
         Args:
             indexes: Both indexes, to which writes go meanwhile.
+            write_bound_s: Seconds that the target may take for one call while writers wait.
         """
         self._indexes = indexes
         self._source = indexes.source
         self._target = indexes.target
+        self._mirror = indexes.mirror
+        self._write_bound_s = write_bound_s
         self._is_cosine = self._source.get_capabilities().metric == "cosine"
+        self._engines = [index.get_capabilities().engine for index in (self._source, self._target)]
+
+    def missed_writes(self) -> MissedWrites:
+        """Writes that the target missed; see `Mover`."""
+        return self._mirror.settled()
 
     def step(self, page_token: str, max_bytes: int, verify: bool) -> MigrationStep:
         """Compares up to a hundred entries of one namespace, all that they are; see `Mover`."""
         side, first, token = _parsed(page_token)
-        walked = self._source if side == "source" else self._target
         done = StepTally()
-        namespaces = [name for name in _namespaces(walked) if name >= first]
-        if not namespaces:
-            return self._told(done, "target//" if side == "source" else "", page_token)
-        namespace = namespaces[0]
-        start = token if namespace == first else ""
-        page = walked.list_entries(namespace, page_size=_PAGE_SIZE, page_token=start)
         if side == "source":
-            self._copy_missing(namespace, page.entries, done)
+            namespaces, page = _page_of(self._source, first, token)
+            done.compared += len(page.entries)
+            if page.entries:
+                self._copy_missing(namespaces[0], _ids(page.entries), done)
         else:
-            self._remove_strangers(namespace, page.entries, done)
+            namespaces, page = self._read(lambda: _page_of(self._target, first, token))
+            if page.entries:
+                self._remove_strangers(namespaces[0], _ids(page.entries), done)
         if page.next_page_token:
-            goes_on = f"{side}/{namespace}/{page.next_page_token}"
+            goes_on = f"{side}/{namespaces[0]}/{page.next_page_token}"
         elif namespaces[1:]:
             goes_on = f"{side}/{namespaces[1]}/"
         else:
             goes_on = "target//" if side == "source" else ""
         return self._told(done, goes_on, page_token)
 
-    def _copy_missing(self, namespace: str, entries: Sequence[IndexEntry], done: StepTally) -> None:
-        done.compared += len(entries)
-        ids = list(dict.fromkeys(entry.entry_id for entry in entries))
-        kept = _located(self._source, namespace, ids)
-        copies = _located(self._target, namespace, ids)
-        missing = [id_ for id_ in ids if id_ in kept and not self._same(kept, copies, id_)]
-        if missing:
-            self._copy(namespace, missing, done)
+    def _copy_missing(self, namespace: str, entry_ids: Sequence[str], done: StepTally) -> None:
+        kept = _located(self._source, namespace, entry_ids)
+        copies = self._read(lambda: _located(self._target, namespace, entry_ids))
+        if missing := self._differing(kept, copies, entry_ids):
+            with self._indexes.writing:
+                self._copy(namespace, missing, done)
 
     def _copy(self, namespace: str, entry_ids: Sequence[str], done: StepTally) -> None:
+        """Copies what differs now that nobody writes; what was being written does not any more."""
+        kept = _located(self._source, namespace, entry_ids)
+        copies = self._ask(lambda: _located(self._target, namespace, entry_ids))
+        differing = self._differing(kept, copies, entry_ids)
+        if not differing:
+            return
         by_key: dict[str, list[VectorEntry]] = {}
-        with self._indexes.writing:
-            # Read again, now that nobody writes.
-            kept = _located(self._source, namespace, entry_ids)
-            for entry_id in entry_ids:  # so listings have the same order there
-                for key, located in kept.get(entry_id, {}).items():
-                    if located.vector is not None:
-                        item = VectorEntry(located.entry, located.vector)
-                        by_key.setdefault(key, []).append(item)
-            # Before: an entry may be in another partition there, or one of another dimension.
-            self._target.delete_entries(namespace, entry_ids)
-            for key, items in by_key.items():
-                statuses = self._target.upsert_entries(namespace, key, items)
-                for item, error in zip(items, statuses, strict=True):
-                    if error is not None:
-                        refused = RefusedEntry(namespace, item.entry.entry_id, error.message)
-                        done.refused.append(refused)
-                        continue
-                    done.copied += 1
-                    done.copied_bytes += item.vector.nbytes
+        for entry_id in differing:  # so listings have the same order there
+            for key, located in kept[entry_id].items():
+                if located.vector is not None:
+                    item = VectorEntry(located.entry, located.vector)
+                    by_key.setdefault(key, []).append(item)
+        # Before: an entry may be in another partition there, or one of another dimension.
+        self._ask(lambda: self._target.delete_entries(namespace, differing))
+        for key, items in by_key.items():
+            upsert = partial(self._target.upsert_entries, namespace, key, items)
+            for item, error in zip(items, self._ask(upsert), strict=True):
+                if error is not None:
+                    refused = RefusedEntry(namespace, item.entry.entry_id, error.message)
+                    done.refused.append(refused)
+                    continue
+                done.copied += 1
+                done.copied_bytes += item.vector.nbytes
 
-    def _remove_strangers(
-        self, namespace: str, entries: Sequence[IndexEntry], done: StepTally
-    ) -> None:
-        ids = list(dict.fromkeys(entry.entry_id for entry in entries))
-        kept = _located(self._source, namespace, ids)
-        strangers = [entry_id for entry_id in ids if entry_id not in kept]
-        if strangers:
-            done.removed += sum(self._target.delete_entries(namespace, strangers))
+    def _remove_strangers(self, namespace: str, entry_ids: Sequence[str], done: StepTally) -> None:
+        if not (strangers := self._strangers(namespace, entry_ids)):
+            return
+        with self._indexes.writing:
+            if not (strangers := self._strangers(namespace, strangers)):
+                return
+            deleted = self._ask(lambda: self._target.delete_entries(namespace, strangers))
+            done.removed += sum(deleted)
+            # Another process has a lock of its own, and may have written one meanwhile.
+            if _located(self._source, namespace, strangers):
+                self._copy(namespace, strangers, done)
+
+    def _strangers(self, namespace: str, entry_ids: Sequence[str]) -> list[str]:
+        kept = _located(self._source, namespace, entry_ids)
+        return [entry_id for entry_id in entry_ids if entry_id not in kept]
+
+    def _read(self, run: Callable[[], T]) -> T:
+        """Asks the target while nobody waits for it; also whether it is there again."""
+        return self._mirror.ask(run, _READ_BOUND_S, though_doubted=True)
+
+    def _ask(self, run: Callable[[], T]) -> T:
+        """Asks the target while writers wait."""
+        return self._mirror.ask(run, self._write_bound_s)
+
+    def _differing(self, kept: _Located, copies: _Located, entry_ids: Sequence[str]) -> list[str]:
+        """Those that the source has and the target lacks or has otherwise."""
+        return [id_ for id_ in entry_ids if id_ in kept and not self._same(kept, copies, id_)]
 
     def _same(self, kept: _Located, copies: _Located, entry_id: str) -> bool:
         """Whether an id has the same entries with the same vectors in the same partitions."""
@@ -123,12 +162,21 @@ class IndexMover:
     def _told(self, done: StepTally, next_page_token: str, page_token: str) -> MigrationStep:
         counted = () if page_token else _namespaces(self._source)
         return done.told(
-            missed_writes=self._indexes.missed_writes,
+            missed=self._mirror.missed(),
             source_entries=sum(self._source.get_stats(name).entry_count for name in counted),
             next_page_token=next_page_token,
-            source=self._source.get_capabilities().engine,
-            target=self._target.get_capabilities().engine,
+            source=self._engines[0],
+            target=self._engines[1],
         )
+
+
+def _page_of(index: VectorIndex, first: str, token: str) -> tuple[list[str], IndexPage]:
+    """Namespaces from ``first`` on, and entries of the first of them that there is."""
+    namespaces = [name for name in _namespaces(index) if name >= first]
+    if not namespaces:
+        return [], IndexPage((), "")
+    start = token if namespaces[0] == first else ""
+    return namespaces, index.list_entries(namespaces[0], page_size=_PAGE_SIZE, page_token=start)
 
 
 def _namespaces(index: VectorIndex) -> Iterator[str]:
@@ -146,6 +194,10 @@ def _located(index: MovableIndex, namespace: str, entry_ids: Sequence[str]) -> _
     for located in index.locate_entries(namespace, entry_ids) if entry_ids else ():
         found.setdefault(located.entry.entry_id, {})[located.compatibility_key] = located
     return found
+
+
+def _ids(entries: Sequence[IndexEntry]) -> list[str]:
+    return list(dict.fromkeys(entry.entry_id for entry in entries))
 
 
 def _unit(vector: Vector) -> Vector:

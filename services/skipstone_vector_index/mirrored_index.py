@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
-from skipstone_shared.errors import DeadlineExceeded, SkipstoneError, Unavailable
+from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.index_entries import (
     IndexCapabilities,
     IndexPage,
@@ -22,20 +21,24 @@ from skipstone_shared.index_entries import (
     Vector,
     VectorEntry,
 )
+from skipstone_shared.migration_mirror import Mirror
 from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index.index import MovableIndex, Search
 
-_AWAY_S = 5.0
-"""After the target did not answer, for how long no write waits for it again."""
+_BOUND_S = 3.0
+"""Seconds that a write may wait for the target: less than a save has for the write."""
+
+_PARTITION_BOUND_S = 10.0
+_CLOSE_BOUND_S = 30.0
 
 
 class MirroredIndex:
     """A `VectorIndex` around the source; its mutations are repeated on the target.
 
     The source alone decides and answers: until the switch nobody depends on the target. A write
-    that the target does not take is counted as missed, and its entries are copied by a later pass
-    (`IndexMover`). A deletion is made in the target first and fails with it, so that what was said
-    to be deleted is nowhere.
+    that the target does not take in time is counted as missed, and its entries are copied by a
+    later pass (`IndexMover`). A deletion is made in the target first and fails with it, so that
+    what was said to be deleted is nowhere.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class MirroredIndex:
         source: MovableIndex,
         target: MovableIndex,
         clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        mirror: Mirror | None = None,
     ) -> None:
         """Wraps both indexes and closes them with itself.
 
@@ -51,31 +54,20 @@ class MirroredIndex:
             source: Serves.
             target: Gets what is written.
             clock: Seconds since the epoch.
-            monotonic: Seconds since any time.
+            mirror: Asks the target; None for one that waits 3 s for it.
         """
         self.source = source
         self.target = target
+        self.mirror = mirror or Mirror("vector_index", _BOUND_S)
         self.writing = threading.Lock()
-        """Held while entries are written to both: of two writes of one the same must win."""
+        """Held while entries are written to both: of two writes of one the same must win. Whoever
+        holds it waits for the target no longer than a bound."""
         self._clock = clock
-        self._monotonic = monotonic
-        self._away_until = 0.0
-        self._missed_writes = 0
-        self._missed = Counter(
-            "skipstone_vector_index_migration_missed_writes_total",
-            "Writes that the index which entries move to did not take.",
-            registry=None,
-        )
-
-    @property
-    def missed_writes(self) -> int:
-        """Writes that reached the source alone, since the start."""
-        return self._missed_writes
 
     @property
     def collectors(self) -> Sequence[Collector]:
         """The metric, to be registered by the server."""
-        return (self._missed,)
+        return self.mirror.collectors
 
     def upsert_entries(
         self, namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]
@@ -89,12 +81,18 @@ class MirroredIndex:
             else VectorEntry(dataclasses.replace(item.entry, create_time=now), item.vector)
             for item in entries
         ]
-        with self.writing:
-            statuses = self.source.upsert_entries(namespace, compatibility_key, timed)
+
+        def repeat(statuses: list[SkipstoneError | None]) -> None:
             taken = [item for item, error in zip(timed, statuses, strict=True) if error is None]
             if taken:
-                self._mirror(namespace, compatibility_key, taken)
-        return statuses
+                _upsert_all(self.target, namespace, compatibility_key, taken)
+
+        with self.writing:
+            return self.mirror.write(
+                "upsert_entries",
+                lambda: self.source.upsert_entries(namespace, compatibility_key, timed),
+                repeat,
+            )
 
     def search_entries(
         self,
@@ -138,14 +136,19 @@ class MirroredIndex:
         """Removes entries from both; fails when either cannot do it, and may be repeated."""
         # Not between the two halves of a write, whose second one would bring it back.
         with self.writing:
-            self.target.delete_entries(namespace, entry_ids)
-            return self.source.delete_entries(namespace, entry_ids)
+            return self.mirror.delete(
+                lambda: self.target.delete_entries(namespace, entry_ids),
+                lambda: self.source.delete_entries(namespace, entry_ids),
+            )
 
     def delete_partition(self, namespace: str, compatibility_key: str = "") -> int:
         """Removes a partition from both; fails when either cannot do it, and may be repeated."""
         with self.writing:
-            self.target.delete_partition(namespace, compatibility_key)
-            return self.source.delete_partition(namespace, compatibility_key)
+            return self.mirror.delete(
+                lambda: self.target.delete_partition(namespace, compatibility_key),
+                lambda: self.source.delete_partition(namespace, compatibility_key),
+                _PARTITION_BOUND_S,
+            )
 
     def get_stats(self, namespace: str) -> IndexStats:
         """Counts a namespace of the source; see `VectorIndex`."""
@@ -158,26 +161,20 @@ class MirroredIndex:
     def close(self) -> None:
         """Closes both."""
         self.source.close()
-        self.target.close()
-
-    def _mirror(
-        self, namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]
-    ) -> None:
-        """Repeats a write on the target; what it does not take is counted, and nobody is told."""
-        if self._monotonic() < self._away_until:
-            self._count_missed()
-            return
         try:
-            statuses = self.target.upsert_entries(namespace, compatibility_key, entries)
-            refused = next((status for status in statuses if status is not None), None)
-            if refused is not None:
-                raise refused
+            self.mirror.ask(self.target.close, _CLOSE_BOUND_S, though_doubted=True)
         except SkipstoneError as error:
-            self._count_missed()
-            get_logger().warning("the target missed a write", error=error.message)
-            if isinstance(error, Unavailable | DeadlineExceeded):
-                self._away_until = self._monotonic() + _AWAY_S
+            get_logger().warning("the target was not closed", error=error.message)
 
-    def _count_missed(self) -> None:
-        self._missed_writes += 1
-        self._missed.inc()
+
+def _upsert_all(
+    index: MovableIndex, namespace: str, compatibility_key: str, entries: Sequence[VectorEntry]
+) -> None:
+    """Stores entries.
+
+    Raises:
+        SkipstoneError: It does not take all of them.
+    """
+    for error in index.upsert_entries(namespace, compatibility_key, entries):
+        if error is not None:
+            raise error

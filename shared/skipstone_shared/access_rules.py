@@ -145,6 +145,7 @@ _SERVICES: Mapping[str, Mapping[str, Rule]] = {
         "GetStats": _READ,
     },
     "skipstone.migration.v1.Migration": {
+        "GetMissedWrites": Rule(Right.ADMIN, _everything),
         "MigrateEntries": Rule(Right.ADMIN, _everything),
     },
     "skipstone.denoise.v1.Denoise": {

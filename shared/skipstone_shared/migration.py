@@ -2,7 +2,7 @@
 
 A service that is told to move serves one backend, the source, and writes to both. A *pass* compares
 them from one end to the other, a step at a time, and makes the target what the source is; the
-target has everything once a pass found nothing to do.
+target has everything once a pass found nothing to copy and no write was missed during it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,19 @@ from __future__ import annotations
 import dataclasses
 
 from skipstone_shared.errors import InvalidArgument
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MissedWrites:
+    """Writes of which the target of a move may not have what the source has.
+
+    Attributes:
+        process_id: The process that counts them; another one after every start.
+        count: How many since it started.
+    """
+
+    process_id: str
+    count: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,13 +42,16 @@ class MigrationStep:
         compared: Entries of the source that were looked at.
         copied: Those that were copied; what was written to the target has been read back.
         copied_bytes: Bytes of what was copied.
-        removed: Entries of the target that the source does not have, and that were removed.
+        removed: Entries of the target that the source does not have any more, and that were
+            removed.
         refused: Entries that the target cannot take.
-        missed_writes: Writes since the start of the service that reached the source alone.
+        missed_writes: Writes since the start of the service that reached the source alone, but for
+            those under way.
         source_entries: Entries of the source, in the first step of a pass; 0 in the others.
         next_page_token: Where the next step goes on; empty when the pass is over.
         source: Engine of the source.
         target: Engine of the target.
+        process_id: The process that did it.
     """
 
     compared: int
@@ -48,6 +64,7 @@ class MigrationStep:
     next_page_token: str
     source: str
     target: str
+    process_id: str
 
 
 @dataclasses.dataclass
@@ -63,7 +80,7 @@ class StepTally:
     def told(
         self,
         *,
-        missed_writes: int,
+        missed: MissedWrites,
         source_entries: int,
         next_page_token: str,
         source: str,
@@ -76,11 +93,12 @@ class StepTally:
             self.copied_bytes,
             self.removed,
             tuple(self.refused),
-            missed_writes,
+            missed.count,
             source_entries,
             next_page_token,
             source,
             target,
+            missed.process_id,
         )
 
 

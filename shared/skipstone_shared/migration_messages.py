@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skipstone.migration.v1 import migration_pb2 as pb
-from skipstone_shared.migration import MigrationStep, RefusedEntry
+from skipstone_shared.migration import MigrationStep, MissedWrites, RefusedEntry
 
 
 def migration_step_to_message(step: MigrationStep) -> pb.MigrateEntriesResponse:
@@ -22,6 +22,7 @@ def migration_step_to_message(step: MigrationStep) -> pb.MigrateEntriesResponse:
         next_page_token=step.next_page_token,
         source=step.source,
         target=step.target,
+        process_id=step.process_id,
     )
 
 
@@ -38,4 +39,15 @@ def migration_step_from_message(message: pb.MigrateEntriesResponse) -> Migration
         next_page_token=message.next_page_token,
         source=message.source,
         target=message.target,
+        process_id=message.process_id,
     )
+
+
+def missed_writes_to_message(missed: MissedWrites) -> pb.GetMissedWritesResponse:
+    """The message of a count."""
+    return pb.GetMissedWritesResponse(process_id=missed.process_id, missed_writes=missed.count)
+
+
+def missed_writes_from_message(message: pb.GetMissedWritesResponse) -> MissedWrites:
+    """The count of a message."""
+    return MissedWrites(message.process_id, message.missed_writes)

@@ -11,8 +11,11 @@ from skipstone.migration.v1 import migration_pb2 as pb
 from skipstone.migration.v1 import migration_pb2_grpc as pb_grpc
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.grpc_server import Mounted
-from skipstone_shared.migration import MigrationStep
-from skipstone_shared.migration_messages import migration_step_to_message
+from skipstone_shared.migration import MigrationStep, MissedWrites
+from skipstone_shared.migration_messages import (
+    migration_step_to_message,
+    missed_writes_to_message,
+)
 from skipstone_shared.structured_logging import get_logger
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Migration"].full_name
@@ -35,6 +38,14 @@ class Mover(Protocol):
             InvalidArgument: a bad token.
             Unavailable: one of both does not answer.
             ResourceExhausted: the target is full.
+        """
+        ...
+
+    def missed_writes(self) -> MissedWrites:
+        """Writes that the target missed; waits for those under way.
+
+        Raises:
+            Unavailable: a call that the target has not answered may still have an effect.
         """
         ...
 
@@ -66,6 +77,12 @@ class MigrationServicer(pb_grpc.MigrationServicer):
             mover: Does the work.
         """
         self._mover = mover
+
+    def GetMissedWrites(  # noqa: N802
+        self, request: pb.GetMissedWritesRequest, context: grpc.ServicerContext
+    ) -> pb.GetMissedWritesResponse:
+        """Writes that the target missed."""
+        return missed_writes_to_message(self._mover.missed_writes())
 
     def MigrateEntries(  # noqa: N802
         self, request: pb.MigrateEntriesRequest, context: grpc.ServicerContext

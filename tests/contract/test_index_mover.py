@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from tests.contract.test_vector_index import (
     put,
     vec,
 )
+from tests.e2e.processes import wait_until
 
 from skipstone_shared.errors import EntryNotFound, InvalidArgument, Unavailable
 from skipstone_shared.index_entries import IndexEntry, LocatedEntry, VectorEntry
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 from skipstone_shared.migration import MigrationStep
+from skipstone_shared.migration_mirror import AWAY_S, Mirror
 from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import MovableIndex, VectorIndex
@@ -40,6 +43,8 @@ from skipstone_vector_index.mirrored_index import MirroredIndex
 from skipstone_vector_index.record_log import RecordLog
 
 OTHER_KEY = "b2" * 16
+WAIT_S = 60.0
+SHORT_S = 0.05
 Make = Callable[[Path, ExitStack], Any]
 
 
@@ -49,12 +54,18 @@ class Both:
     def __init__(self, source: MovableIndex, target: MovableIndex) -> None:
         self.source = source
         self.target = target
+        self.monotonic = 0.0
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, bound_s: float = WAIT_S) -> None:
         """As a service that starts: with the indexes as they are and no memory of its own."""
-        self.index = MirroredIndex(self.source, self.target, clock)
-        self.mover = IndexMover(self.index)
+        mirror = Mirror("vector_index", bound_s, lambda: self.monotonic)
+        self.index = MirroredIndex(self.source, self.target, clock, mirror)
+        self.mover = IndexMover(self.index, bound_s)
+
+    @property
+    def missed(self) -> int:
+        return self.index.mirror.missed().count
 
     def run_pass(self) -> list[MigrationStep]:
         steps = [self.mover.step("", 1, False)]
@@ -287,7 +298,7 @@ def test_callers_do_not_notice_a_target_that_is_away(both: Both, away: Away) -> 
     put(both.index, entry("late", vec(1, 2)))
     put(both.index, entry("later", vec(1, 2)))
     assert all_ids(both.index, 10) == ["early", "late", "later"]
-    assert both.index.missed_writes == 2
+    assert both.missed == 2
     with pytest.raises(Unavailable):
         both.run_pass()
     away.is_away = False
@@ -306,9 +317,132 @@ def test_a_deletion_fails_with_the_target_and_deletes_nothing(both: Both, away: 
             delete()
     assert all_ids(both.source, 10) == ["e"]
     away.is_away = False
+    both.monotonic += AWAY_S
     assert both.index.delete_entries("", ["e"]) == [True]
     with pytest.raises(EntryNotFound):
         both.target.get_entry("", "e")
+
+
+class Hanging:
+    """An index whose calls of some names do not return before it goes on."""
+
+    def __init__(self, index: MovableIndex, *names: str) -> None:
+        self.index = index
+        self.names = names
+        self.entered = threading.Event()
+        self.goes_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.index, name)
+        if name not in self.names or self.goes_on.is_set():
+            return method
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.entered.set()
+            assert self.goes_on.wait(WAIT_S)
+            return method(*args, **options)
+
+        return call
+
+
+class TestATargetThatHangs:
+    """It swallows what it is told, and answers much later or never."""
+
+    @pytest.fixture
+    def hanging(self, both: Both) -> Iterator[Hanging]:
+        put(both.index, entry("early", vec(1, 2)))
+        hanging = Hanging(both.target, "upsert_entries", "delete_entries")
+        both.target = hanging  # type: ignore[assignment] # it has all of the index's methods
+        both.begin(SHORT_S)
+        yield hanging
+        hanging.goes_on.set()
+
+    def test_no_write_waits_for_it_but_the_first(self, both: Both, hanging: Hanging) -> None:
+        put(both.index, entry("early", vec(2, 1), seed=1))
+        assert hanging.entered.is_set()
+        hanging.entered.clear()
+        put(both.index, entry("late", vec(1, 2)))
+        put(both.index, entry("early", vec(1, 1), seed=2))
+        assert sorted(all_ids(both.index, 10)) == ["early", "late"]
+        for refused in (
+            lambda: both.index.delete_entries("", ["early"]),
+            lambda: both.index.delete_partition("", KEY),
+            both.run_pass,
+            both.mover.missed_writes,
+        ):
+            with pytest.raises(Unavailable):
+                refused()
+        assert (both.missed, hanging.entered.is_set()) == (3, False)
+        hanging.goes_on.set()
+        wait_settled(both)
+        both.move()
+
+    def test_a_step_that_it_hangs_in_holds_no_writer(self, both: Both, hanging: Hanging) -> None:
+        put(both.source, entry("new", vec(1, 2)))
+        with pytest.raises(Unavailable):
+            both.run_pass()
+        assert hanging.entered.is_set()
+        put(both.index, entry("new", vec(2, 1)))
+        assert not both.index.writing.locked()
+        hanging.goes_on.set()
+        wait_settled(both)
+        both.move()
+
+
+def wait_settled(both: Both) -> None:
+    """Waits until the target has answered all that it was told."""
+
+    def is_settled() -> bool:
+        with suppress(Unavailable):
+            both.mover.missed_writes()
+            return True
+        return False
+
+    wait_until(is_settled, "the target has answered")
+
+
+class Meanwhile:
+    """An index in whose calls of one name something else happens first, once."""
+
+    def __init__(self, index: MovableIndex, name: str, happens: Callable[[], object]) -> None:
+        self.index = index
+        self.name = name
+        self.happens: Callable[[], object] | None = happens
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.name and self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+        return getattr(self.index, name)
+
+
+def test_what_is_written_between_the_two_looks_is_no_difference(both: Both) -> None:
+    """Else a busy service would never be in step."""
+    put(both.index, entry("e", vec(1, 2)))
+    mirrored = both.index
+
+    def happens() -> None:
+        put(mirrored, entry("e", vec(2, 1), seed=7))
+
+    both.target = Meanwhile(both.target, "locate_entries", happens)  # type: ignore[assignment]
+    both.begin()
+    assert total(both.run_pass(), "copied") == 0
+    both.move()
+
+
+def test_what_another_process_writes_while_it_is_removed_is_copied(both: Both) -> None:
+    """Its lock is another: the removal would take what was written a moment ago."""
+    put(both.target, entry("e", vec(1, 2)))
+    elsewhere = MirroredIndex(both.source, both.target, clock)
+
+    def happens() -> None:
+        put(elsewhere, entry("e", vec(2, 1)))
+
+    both.target = Meanwhile(both.target, "delete_entries", happens)  # type: ignore[assignment]
+    both.begin()
+    steps = both.run_pass()
+    assert (total(steps, "copied"), total(steps, "removed")) == (1, 1)
+    both.move()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -360,6 +494,6 @@ def test_callers_at_the_same_time_as_passes_leave_both_equal(tmp_path: Path) -> 
                 both.run_pass()
             for future in running:
                 future.result()
-        assert both.index.missed_writes == 0
+        assert both.missed == 0
         both.move()
         both.index.close()

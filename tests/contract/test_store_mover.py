@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,11 @@ from tests.contract.latent_store_cases import (
     open_s3,
     save,
 )
+from tests.e2e.processes import wait_until
 
+from skipstone_client.migration_run import MoveOptions, Mover
+from skipstone_latent_kv.entry_locks import EntryLocks
+from skipstone_latent_kv.entry_table import EntryKey
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import FirstInFirstOut
 from skipstone_latent_kv.forwarding_store import ForwardingStore
@@ -44,10 +50,13 @@ from skipstone_shared.errors import (
     Unavailable,
 )
 from skipstone_shared.migration import MigrationStep
+from skipstone_shared.migration_mirror import AWAY_S, Mirror
 from skipstone_shared.stored_entries import StoredEntry
 
 MakeBoth = Callable[..., "Both"]
 STEP_BYTES = 1 << 30
+WAIT_S = 60.0
+SHORT_S = 0.05
 
 
 class Both:
@@ -57,12 +66,18 @@ class Both:
         self.source = source
         self.target = target
         self.clock = clock
+        self.monotonic = 0.0
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, bound_s: float = WAIT_S) -> None:
         """As a service that starts: with the stores as they are and no memory of its own."""
-        self.store = MirroredStore(self.source, self.target)
-        self.mover = StoreMover(self.store, self.clock)
+        mirror = Mirror("latent_kv", bound_s, lambda: self.monotonic)
+        self.store = MirroredStore(self.source, self.target, mirror)
+        self.mover = StoreMover(self.store, self.clock, bound_s)
+
+    @property
+    def missed(self) -> int:
+        return self.store.mirror.missed().count
 
     def run_pass(self, max_bytes: int = STEP_BYTES, verify: bool = False) -> list[MigrationStep]:
         steps = [self.mover.step("", max_bytes, verify)]
@@ -71,7 +86,7 @@ class Both:
         return steps
 
     def move(self) -> None:
-        """Passes until one finds nothing to do; the stores are equal then."""
+        """Passes until one finds nothing to do; the stores are equal then, removals included."""
         while any(s.copied or s.removed or s.refused for s in self.run_pass()):
             pass
         assert contents(self.target) == contents(self.source)
@@ -293,6 +308,23 @@ class TestEvictionsOfTheSource:
         assert list_ids(both.target) == ["a", "b", "c"]
         both.move()
 
+    def test_a_source_that_evicts_all_the_time_is_in_step(self, make_both: MakeBoth) -> None:
+        """Every pass finds what was evicted meanwhile, removes it, and has nothing to copy."""
+        both = make_both(
+            quotas=Quotas(total_bytes=3 * LATENT_BYTES), of_target={"quotas": Quotas()}
+        )
+        saved = [save(both.store, f"e{number}").entry_id for number in range(3)]
+
+        def step(page_token: str, *, max_bytes: int, verify: bool) -> MigrationStep:
+            saved.append(save(both.store, f"e{len(saved)}", namespace=f"n{len(saved)}").entry_id)
+            return both.mover.step(page_token, max_bytes, verify)
+
+        move = Mover(step, lambda: [both.mover.missed_writes()], MoveOptions()).run()
+        assert (move.in_step, move.copied, move.left) == (True, 0, 0)
+        assert move.removed > 0
+        held = contents(both.target)
+        assert all(held[key] == entry for key, entry in contents(both.source).items())
+
     def test_an_entry_made_anew_with_fewer_snapshots_loses_the_others(self, both: Both) -> None:
         save(both.source, "entry")
         Write.of("entry", step_index=9).to(both.source)
@@ -401,11 +433,13 @@ class TestATargetThatIsAway:
         both.store.pin_entries("", ["early"], True)
         assert both.store.read_latent("", ref).ref == ref
         assert both.store.sweep() == 0
-        assert both.store.missed_writes == 3
+        assert both.missed == 3
         with pytest.raises(Unavailable):
             both.mover.step("", STEP_BYTES, False)
         away.is_away = False
         both.move()
+        save(both.store, "after")
+        assert both.missed == 3, "the pass has shown that it is there again"
 
     def test_a_deletion_fails_and_deletes_nothing(self, both: Both, away: Away) -> None:
         """What a caller was told is deleted must be nowhere; so they are told that it is not."""
@@ -419,22 +453,197 @@ class TestATargetThatIsAway:
                 delete()
         assert list_ids(both.source) == ["entry"]
         away.is_away = False
+        both.monotonic += AWAY_S
         assert both.store.delete_entries("", ["entry"]) == [True]
         with pytest.raises(EntryNotFound):
             both.target.get_entry("", "entry")
 
-    def test_it_is_not_asked_again_by_every_write(self, both: Both, away: Away) -> None:
-        now = [0.0]
-        store = MirroredStore(both.source, both.target, monotonic=lambda: now[0])
-        away.is_away = True
-        Write.of("a").to(store)
-        away.is_away = False
-        Write.of("a").to(store)
-        assert store.missed_writes == 2
-        now[0] = 5.0
-        Write.of("b").to(store)
-        assert store.missed_writes == 2
-        assert both.target.namespaces() == ["default"]
+    def test_what_it_does_not_have_of_an_entry_is_counted(self, both: Both) -> None:
+        """It evicted it, or another process wrote it to the source alone."""
+        save(both.source, "pinned")
+        Write.of("saved").to(both.source)
+        both.store.pin_entries("", ["pinned", "never"], True)
+        both.store.commit_entry("", "saved")
+        assert both.missed == 2
+        both.store.pin_entries("", ["never"], True)
+        assert both.missed == 2
+        both.move()
+
+
+class Hanging:
+    """A store whose calls of some names do not return before it goes on."""
+
+    def __init__(self, store: MovableStore, *names: str) -> None:
+        self.inner = store
+        self.names = names
+        self.entered = threading.Event()
+        self.goes_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name not in self.names or self.goes_on.is_set():
+            return method
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.entered.set()
+            assert self.goes_on.wait(WAIT_S)
+            return method(*args, **options)
+
+        return call
+
+
+class TestATargetThatHangs:
+    """It swallows what it is told, and answers much later or never."""
+
+    @pytest.fixture
+    def hanging(self, both: Both) -> Iterator[Hanging]:
+        for name in ("early", "other"):
+            save(both.store, name, latents(1))
+        hanging = Hanging(both.target, "write_latent", "delete_entries", "sweep")
+        both.target = movable(hanging)  # type: ignore[arg-type] # it has all methods of the store
+        both.begin(SHORT_S)
+        yield hanging
+        hanging.goes_on.set()
+
+    def test_no_write_waits_for_it_but_the_first(self, both: Both, hanging: Hanging) -> None:
+        ref = Write.of("early", latents(2)).to(both.store)
+        assert hanging.entered.is_set()
+        hanging.entered.clear()
+        save(both.store, "late", latents(3))
+        ref = Write.of("early", latents(4)).to(both.store)
+        assert both.store.read_latent("", ref).ref == ref
+        assert both.store.sweep() == 0
+        for delete in (
+            lambda: both.store.delete_entries("", ["other"]),
+            lambda: both.store.delete_namespace(""),
+            lambda: both.mover.step("", STEP_BYTES, False),
+            both.mover.missed_writes,
+        ):
+            with pytest.raises(Unavailable):
+                delete()
+        assert both.missed == 4
+        hanging.goes_on.set()
+        wait_settled(both)
+        both.move()
+
+    def test_a_step_that_it_hangs_in_holds_no_writer(self, both: Both, hanging: Hanging) -> None:
+        save(both.source, "entry", latents(2))
+        with pytest.raises(Unavailable):
+            both.mover.step("", STEP_BYTES, False)
+        assert hanging.entered.is_set()
+        ref = Write.of("entry", latents(3)).to(both.store)
+        assert both.store.read_latent("", ref).ref == ref
+        hanging.goes_on.set()
+        wait_settled(both)
+        both.move()
+
+
+def wait_settled(both: Both) -> None:
+    """Waits until the target has answered all that it was told."""
+
+    def is_settled() -> bool:
+        with suppress(Unavailable):
+            both.mover.missed_writes()
+            return True
+        return False
+
+    wait_until(is_settled, "the target has answered")
+
+
+class WatchedLocks(EntryLocks):
+    """Tells who is about to wait for a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: queue.Queue[object] = queue.Queue()
+
+    def hold(self, *keys: EntryKey) -> Any:
+        self.asked.put(keys)
+        return super().hold(*keys)
+
+    def hold_namespace(self, namespace: str) -> Any:
+        self.asked.put(namespace)
+        return super().hold_namespace(namespace)
+
+
+class TestDeletionsBetweenTwoHalves:
+    """What is deleted while it is written or copied would be brought back by the second half."""
+
+    @pytest.mark.parametrize("deleted", ["entry", "namespace"])
+    @pytest.mark.parametrize("half", ["written", "copied"])
+    def test_they_wait_for_it(self, both: Both, half: str, deleted: str) -> None:
+        hanging = Hanging(both.target, "write_latent")
+        both.target = movable(hanging)  # type: ignore[arg-type] # it has all methods of the store
+        both.begin()
+        both.store.locks = locks = WatchedLocks()
+        write = Write.of("entry")
+        if half == "copied":
+            write.to(both.source)
+        with ThreadPoolExecutor() as threads:
+            begun = threads.submit(
+                both.run_pass if half == "copied" else partial(write.to, both.store)
+            )
+            assert hanging.entered.wait(WAIT_S)
+            assert locks.asked.get(timeout=WAIT_S)
+            deletion = threads.submit(
+                partial(both.store.delete_entries, "", ["entry"])
+                if deleted == "entry"
+                else partial(both.store.delete_namespace, "")
+            )
+            assert locks.asked.get(timeout=WAIT_S)
+            hanging.goes_on.set()
+            begun.result(WAIT_S)
+            assert deletion.result(WAIT_S) in ([True], 1)
+        assert contents(both.source) == contents(both.target) == {}
+        assert both.missed == 0
+
+
+class Meanwhile:
+    """A store in whose calls of one name something else happens first, once."""
+
+    def __init__(self, store: MovableStore, name: str, happens: Callable[[], object]) -> None:
+        self.inner = store
+        self.name = name
+        self.happens: Callable[[], object] | None = happens
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.name and self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+        return getattr(self.inner, name)
+
+
+class TestCallersInTheMiddleOfAStep:
+    def test_what_is_written_between_the_two_listings_is_no_difference(self, both: Both) -> None:
+        """Else a busy service would never be in step."""
+        Write.of("saving").to(both.store)
+
+        def happens() -> None:
+            Write.of("saving", step_index=9).to(both.store)
+            both.store.commit_entry("", "saving")
+            save(both.store, "new")
+
+        both.target = Meanwhile(both.target, "list_entries", happens)  # type: ignore[assignment]
+        store = both.store
+        both.begin()
+        both.store.locks = store.locks
+        (step,) = both.run_pass()
+        assert (step.copied, step.removed) == (0, 0)
+        both.move()
+
+    def test_what_another_process_writes_while_it_is_removed_is_copied(self, both: Both) -> None:
+        """Its locks are others: the removal would take what was written a moment ago."""
+        save(both.target, "entry", latents(1))
+        elsewhere = MirroredStore(both.source, both.target)
+
+        def happens() -> None:
+            save(elsewhere, "entry", latents(2))
+
+        both.target = Meanwhile(both.target, "delete_entries", happens)  # type: ignore[assignment]
+        both.begin()
+        (step,) = both.run_pass()
+        assert (step.copied, step.removed) == (1, 1)
+        both.move()
 
 
 def test_what_the_target_cannot_take_is_named_and_stays(both: Both, clock: Clock) -> None:
@@ -446,6 +655,24 @@ def test_what_the_target_cannot_take_is_named_and_stays(both: Both, clock: Clock
     assert (step.copied, [r.entry_id for r in step.refused]) == (1, ["large"])
     assert "2048" in step.refused[0].reason or "4096" in step.refused[0].reason
     assert list_ids(both.store) == ["large", "small"]
+
+
+def test_what_a_source_of_fewer_bits_gives_back_is_what_a_target_of_more_gets(
+    make_both: MakeBoth, clock: Clock, tmp_path: Path
+) -> None:
+    """References name the checksum of what is read from the source."""
+    with ExitStack() as stack:
+        narrow = open_lmdb(tmp_path / "narrow", stack, clock, Options(), codec="int8")
+        both = make_both()
+        both.source = movable(narrow.store)
+        both.begin()
+        save(both.source, "before")
+        ref = save(both.store, "meanwhile")
+        assert both.missed == 0
+        assert both.target.peek_latent("", ref).ref == ref
+        (step,) = both.run_pass()
+        assert (step.copied, step.refused) == (1, ())
+        both.move()
 
 
 def test_bytes_that_the_targets_codec_would_change_are_refused(
@@ -461,6 +688,8 @@ def test_bytes_that_the_targets_codec_would_change_are_refused(
         (step,) = both.run_pass()
         assert [r.entry_id for r in step.refused] == ["entry"]
         assert "codec" in step.refused[0].reason
+        save(both.store, "meanwhile")
+        assert both.missed == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -514,7 +743,7 @@ def test_of_writers_of_one_step_the_same_one_wins_in_both(both: Both) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, range(4)))
     both.store.commit_entry("", "entry")
-    assert both.store.missed_writes == 0
+    assert both.missed == 0
     assert [s.copied for s in both.run_pass()] == [0]
 
 
@@ -544,6 +773,6 @@ def test_callers_at_the_same_time_as_passes_leave_both_equal(make_both: MakeBoth
         for future in running:
             future.result()
     both.store.delete_entries("", ["e0"])
-    assert both.store.missed_writes == 0
+    assert both.missed == 0
     both.move()
     assert "e0" not in list_ids(both.target)

@@ -30,6 +30,7 @@ VALUES = METHODS = 2
 REQUESTS_WITHOUT_NAMESPACE = {
     "GetCapabilitiesRequest",
     "ListNamespacesRequest",
+    "GetMissedWritesRequest",
     "MigrateEntriesRequest",
 }
 

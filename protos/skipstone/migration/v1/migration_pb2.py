@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&skipstone/migration/v1/migration.proto\x12\x16skipstone.migration.v1\"C\n\x0cRefusedEntry\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"N\n\x15MigrateEntriesRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06verify\x18\x03 \x01(\x08\"\x80\x02\n\x16MigrateEntriesResponse\x12\x10\n\x08\x63ompared\x18\x01 \x01(\x03\x12\x0e\n\x06\x63opied\x18\x02 \x01(\x03\x12\x14\n\x0c\x63opied_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07removed\x18\x04 \x01(\x03\x12\x35\n\x07refused\x18\x05 \x03(\x0b\x32$.skipstone.migration.v1.RefusedEntry\x12\x15\n\rmissed_writes\x18\x06 \x01(\x03\x12\x16\n\x0esource_entries\x18\x07 \x01(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0e\n\x06source\x18\t \x01(\t\x12\x0e\n\x06target\x18\n \x01(\t2|\n\tMigration\x12o\n\x0eMigrateEntries\x12-.skipstone.migration.v1.MigrateEntriesRequest\x1a..skipstone.migration.v1.MigrateEntriesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&skipstone/migration/v1/migration.proto\x12\x16skipstone.migration.v1\"C\n\x0cRefusedEntry\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x18\n\x16GetMissedWritesRequest\"D\n\x17GetMissedWritesResponse\x12\x12\n\nprocess_id\x18\x01 \x01(\t\x12\x15\n\rmissed_writes\x18\x02 \x01(\x03\"N\n\x15MigrateEntriesRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06verify\x18\x03 \x01(\x08\"\x94\x02\n\x16MigrateEntriesResponse\x12\x10\n\x08\x63ompared\x18\x01 \x01(\x03\x12\x0e\n\x06\x63opied\x18\x02 \x01(\x03\x12\x14\n\x0c\x63opied_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07removed\x18\x04 \x01(\x03\x12\x35\n\x07refused\x18\x05 \x03(\x0b\x32$.skipstone.migration.v1.RefusedEntry\x12\x15\n\rmissed_writes\x18\x06 \x01(\x03\x12\x16\n\x0esource_entries\x18\x07 \x01(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0e\n\x06source\x18\t \x01(\t\x12\x0e\n\x06target\x18\n \x01(\t\x12\x12\n\nprocess_id\x18\x0b \x01(\t2\xf0\x01\n\tMigration\x12r\n\x0fGetMissedWrites\x12..skipstone.migration.v1.GetMissedWritesRequest\x1a/.skipstone.migration.v1.GetMissedWritesResponse\x12o\n\x0eMigrateEntries\x12-.skipstone.migration.v1.MigrateEntriesRequest\x1a..skipstone.migration.v1.MigrateEntriesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REFUSEDENTRY']._serialized_start=66
   _globals['_REFUSEDENTRY']._serialized_end=133
-  _globals['_MIGRATEENTRIESREQUEST']._serialized_start=135
-  _globals['_MIGRATEENTRIESREQUEST']._serialized_end=213
-  _globals['_MIGRATEENTRIESRESPONSE']._serialized_start=216
-  _globals['_MIGRATEENTRIESRESPONSE']._serialized_end=472
-  _globals['_MIGRATION']._serialized_start=474
-  _globals['_MIGRATION']._serialized_end=598
+  _globals['_GETMISSEDWRITESREQUEST']._serialized_start=135
+  _globals['_GETMISSEDWRITESREQUEST']._serialized_end=159
+  _globals['_GETMISSEDWRITESRESPONSE']._serialized_start=161
+  _globals['_GETMISSEDWRITESRESPONSE']._serialized_end=229
+  _globals['_MIGRATEENTRIESREQUEST']._serialized_start=231
+  _globals['_MIGRATEENTRIESREQUEST']._serialized_end=309
+  _globals['_MIGRATEENTRIESRESPONSE']._serialized_start=312
+  _globals['_MIGRATEENTRIESRESPONSE']._serialized_end=588
+  _globals['_MIGRATION']._serialized_start=591
+  _globals['_MIGRATION']._serialized_end=831
 # @@protoc_insertion_point(module_scope)

@@ -49,6 +49,51 @@ class RefusedEntry(_message.Message):
 Global___RefusedEntry: _TypeAlias = RefusedEntry  # noqa: Y015
 
 @_typing.final
+class GetMissedWritesRequest(_message.Message):
+    """Request of GetMissedWrites. It is about all namespaces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMissedWritesRequest: _TypeAlias = GetMissedWritesRequest  # noqa: Y015
+
+@_typing.final
+class GetMissedWritesResponse(_message.Message):
+    """Answer of GetMissedWrites."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    MISSED_WRITES_FIELD_NUMBER: _builtins.int
+    process_id: _builtins.str
+    """Id of the process: random, another one after every start."""
+    missed_writes: _builtins.int
+    """Writes and deletions since its start of which the target may not have what the source has. It
+    never falls.
+    """
+    def __init__(
+        self,
+        *,
+        process_id: _builtins.str = ...,
+        missed_writes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["missed_writes", b"missed_writes", "process_id", b"process_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMissedWritesResponse: _TypeAlias = GetMissedWritesResponse  # noqa: Y015
+
+@_typing.final
 class MigrateEntriesRequest(_message.Message):
     """Request of MigrateEntries. It is about all namespaces."""
 
@@ -96,6 +141,7 @@ class MigrateEntriesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
     compared: _builtins.int
     """Entries of the source that were compared."""
     copied: _builtins.int
@@ -103,11 +149,9 @@ class MigrateEntriesResponse(_message.Message):
     copied_bytes: _builtins.int
     """Their bytes."""
     removed: _builtins.int
-    """Entries of the target that the source does not have, and that were removed."""
+    """Entries of the target that the source does not have any more, and that were removed."""
     missed_writes: _builtins.int
-    """Writes since the start of the service that reached the source alone; a pass copies what they
-    wrote.
-    """
+    """As GetMissedWrites tells it, but without waiting for the writes under way."""
     source_entries: _builtins.int
     """Entries of the source, in the first step of a pass; 0 in the others."""
     next_page_token: _builtins.str
@@ -116,6 +160,8 @@ class MigrateEntriesResponse(_message.Message):
     """Engine of the source."""
     target: _builtins.str
     """Engine of the target."""
+    process_id: _builtins.str
+    """Id of the process that answers, as GetMissedWrites tells it."""
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedEntry]:
         """Entries that the target cannot take."""
@@ -133,10 +179,11 @@ class MigrateEntriesResponse(_message.Message):
         next_page_token: _builtins.str = ...,
         source: _builtins.str = ...,
         target: _builtins.str = ...,
+        process_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared", b"compared", "copied", b"copied", "copied_bytes", b"copied_bytes", "missed_writes", b"missed_writes", "next_page_token", b"next_page_token", "refused", b"refused", "removed", b"removed", "source", b"source", "source_entries", b"source_entries", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared", b"compared", "copied", b"copied", "copied_bytes", b"copied_bytes", "missed_writes", b"missed_writes", "next_page_token", b"next_page_token", "process_id", b"process_id", "refused", b"refused", "removed", b"removed", "source", b"source", "source_entries", b"source_entries", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

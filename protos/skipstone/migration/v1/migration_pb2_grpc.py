@@ -30,8 +30,9 @@ class MigrationStub:
     migrate_to). Such a service answers from its own backend, the source, and writes to both. What was
     there before is copied by a pass over all entries, which the caller drives step by step and so
     paces; the pass also removes from the target what the source does not have. The target has
-    everything, and the service may be restarted on it, once a whole pass copied, removed and refused
-    nothing and missed_writes stood still.
+    everything, and the service may be restarted on it, once a whole pass copied and refused nothing
+    and GetMissedWrites told the same before its first step and after its last, for every process that
+    serves from the source. What a pass removed does not count: the source had evicted it.
     """
 
     def __init__(self, channel):
@@ -40,6 +41,11 @@ class MigrationStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.GetMissedWrites = channel.unary_unary(
+                '/skipstone.migration.v1.Migration/GetMissedWrites',
+                request_serializer=skipstone_dot_migration_dot_v1_dot_migration__pb2.GetMissedWritesRequest.SerializeToString,
+                response_deserializer=skipstone_dot_migration_dot_v1_dot_migration__pb2.GetMissedWritesResponse.FromString,
+                _registered_method=True)
         self.MigrateEntries = channel.unary_unary(
                 '/skipstone.migration.v1.Migration/MigrateEntries',
                 request_serializer=skipstone_dot_migration_dot_v1_dot_migration__pb2.MigrateEntriesRequest.SerializeToString,
@@ -52,9 +58,22 @@ class MigrationServicer:
     migrate_to). Such a service answers from its own backend, the source, and writes to both. What was
     there before is copied by a pass over all entries, which the caller drives step by step and so
     paces; the pass also removes from the target what the source does not have. The target has
-    everything, and the service may be restarted on it, once a whole pass copied, removed and refused
-    nothing and missed_writes stood still.
+    everything, and the service may be restarted on it, once a whole pass copied and refused nothing
+    and GetMissedWrites told the same before its first step and after its last, for every process that
+    serves from the source. What a pass removed does not count: the source had evicted it.
     """
+
+    def GetMissedWrites(self, request, context):
+        """Tells how many writes this process made, or may have made, in the source alone since its start.
+        It waits for the writes under way, so that none is left out that was made before. Idempotent.
+        Errors:
+        UNAVAILABLE: a call to the target that nobody waits for any more may still have an effect, or
+        the service is shutting down; ask again.
+        UNIMPLEMENTED: the service was not told to move; set migrate_to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def MigrateEntries(self, request, context):
         """Compares some entries of both backends and makes the target what the source is. Every step may
@@ -62,8 +81,8 @@ class MigrationServicer:
         Errors:
         INVALID_ARGUMENT: a bad page token; begin a new pass.
         RESOURCE_EXHAUSTED: the target is full, its disk or its memory; make room and go on.
-        UNAVAILABLE: the target does not answer, or the service is shutting down; go on with the same
-        token when it is back. Callers of the service do not notice.
+        UNAVAILABLE: the target does not answer in time, or the service is shutting down; go on with
+        the same token when it is back. Callers of the service do not notice.
         UNIMPLEMENTED: the service was not told to move; set migrate_to.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -73,6 +92,11 @@ class MigrationServicer:
 
 def add_MigrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'GetMissedWrites': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMissedWrites,
+                    request_deserializer=skipstone_dot_migration_dot_v1_dot_migration__pb2.GetMissedWritesRequest.FromString,
+                    response_serializer=skipstone_dot_migration_dot_v1_dot_migration__pb2.GetMissedWritesResponse.SerializeToString,
+            ),
             'MigrateEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.MigrateEntries,
                     request_deserializer=skipstone_dot_migration_dot_v1_dot_migration__pb2.MigrateEntriesRequest.FromString,
@@ -91,9 +115,37 @@ class Migration:
     migrate_to). Such a service answers from its own backend, the source, and writes to both. What was
     there before is copied by a pass over all entries, which the caller drives step by step and so
     paces; the pass also removes from the target what the source does not have. The target has
-    everything, and the service may be restarted on it, once a whole pass copied, removed and refused
-    nothing and missed_writes stood still.
+    everything, and the service may be restarted on it, once a whole pass copied and refused nothing
+    and GetMissedWrites told the same before its first step and after its last, for every process that
+    serves from the source. What a pass removed does not count: the source had evicted it.
     """
+
+    @staticmethod
+    def GetMissedWrites(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/skipstone.migration.v1.Migration/GetMissedWrites',
+            skipstone_dot_migration_dot_v1_dot_migration__pb2.GetMissedWritesRequest.SerializeToString,
+            skipstone_dot_migration_dot_v1_dot_migration__pb2.GetMissedWritesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def MigrateEntries(request,

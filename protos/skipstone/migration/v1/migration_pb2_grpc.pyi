@@ -31,22 +31,31 @@ class MigrationStub:
     migrate_to). Such a service answers from its own backend, the source, and writes to both. What was
     there before is copied by a pass over all entries, which the caller drives step by step and so
     paces; the pass also removes from the target what the source does not have. The target has
-    everything, and the service may be restarted on it, once a whole pass copied, removed and refused
-    nothing and missed_writes stood still.
+    everything, and the service may be restarted on it, once a whole pass copied and refused nothing
+    and GetMissedWrites told the same before its first step and after its last, for every process that
+    serves from the source. What a pass removed does not count: the source had evicted it.
     """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MigrationAsyncStub: ...
+    GetMissedWrites: _grpc.UnaryUnaryMultiCallable[_migration_pb2.GetMissedWritesRequest, _migration_pb2.GetMissedWritesResponse]
+    """Tells how many writes this process made, or may have made, in the source alone since its start.
+    It waits for the writes under way, so that none is left out that was made before. Idempotent.
+    Errors:
+      UNAVAILABLE: a call to the target that nobody waits for any more may still have an effect, or
+        the service is shutting down; ask again.
+      UNIMPLEMENTED: the service was not told to move; set migrate_to.
+    """
     MigrateEntries: _grpc.UnaryUnaryMultiCallable[_migration_pb2.MigrateEntriesRequest, _migration_pb2.MigrateEntriesResponse]
     """Compares some entries of both backends and makes the target what the source is. Every step may
     be repeated, skipped or left out at any time: a later pass finds what is missing. Idempotent.
     Errors:
       INVALID_ARGUMENT: a bad page token; begin a new pass.
       RESOURCE_EXHAUSTED: the target is full, its disk or its memory; make room and go on.
-      UNAVAILABLE: the target does not answer, or the service is shutting down; go on with the same
-        token when it is back. Callers of the service do not notice.
+      UNAVAILABLE: the target does not answer in time, or the service is shutting down; go on with
+        the same token when it is back. Callers of the service do not notice.
       UNIMPLEMENTED: the service was not told to move; set migrate_to.
     """
 
@@ -56,19 +65,28 @@ class MigrationAsyncStub(MigrationStub):
     migrate_to). Such a service answers from its own backend, the source, and writes to both. What was
     there before is copied by a pass over all entries, which the caller drives step by step and so
     paces; the pass also removes from the target what the source does not have. The target has
-    everything, and the service may be restarted on it, once a whole pass copied, removed and refused
-    nothing and missed_writes stood still.
+    everything, and the service may be restarted on it, once a whole pass copied and refused nothing
+    and GetMissedWrites told the same before its first step and after its last, for every process that
+    serves from the source. What a pass removed does not count: the source had evicted it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    GetMissedWrites: _aio.UnaryUnaryMultiCallable[_migration_pb2.GetMissedWritesRequest, _migration_pb2.GetMissedWritesResponse]  # type: ignore[assignment]
+    """Tells how many writes this process made, or may have made, in the source alone since its start.
+    It waits for the writes under way, so that none is left out that was made before. Idempotent.
+    Errors:
+      UNAVAILABLE: a call to the target that nobody waits for any more may still have an effect, or
+        the service is shutting down; ask again.
+      UNIMPLEMENTED: the service was not told to move; set migrate_to.
+    """
     MigrateEntries: _aio.UnaryUnaryMultiCallable[_migration_pb2.MigrateEntriesRequest, _migration_pb2.MigrateEntriesResponse]  # type: ignore[assignment]
     """Compares some entries of both backends and makes the target what the source is. Every step may
     be repeated, skipped or left out at any time: a later pass finds what is missing. Idempotent.
     Errors:
       INVALID_ARGUMENT: a bad page token; begin a new pass.
       RESOURCE_EXHAUSTED: the target is full, its disk or its memory; make room and go on.
-      UNAVAILABLE: the target does not answer, or the service is shutting down; go on with the same
-        token when it is back. Callers of the service do not notice.
+      UNAVAILABLE: the target does not answer in time, or the service is shutting down; go on with
+        the same token when it is back. Callers of the service do not notice.
       UNIMPLEMENTED: the service was not told to move; set migrate_to.
     """
 
@@ -77,9 +95,24 @@ class MigrationServicer(metaclass=_abc_1.ABCMeta):
     migrate_to). Such a service answers from its own backend, the source, and writes to both. What was
     there before is copied by a pass over all entries, which the caller drives step by step and so
     paces; the pass also removes from the target what the source does not have. The target has
-    everything, and the service may be restarted on it, once a whole pass copied, removed and refused
-    nothing and missed_writes stood still.
+    everything, and the service may be restarted on it, once a whole pass copied and refused nothing
+    and GetMissedWrites told the same before its first step and after its last, for every process that
+    serves from the source. What a pass removed does not count: the source had evicted it.
     """
+
+    @_abc_1.abstractmethod
+    def GetMissedWrites(
+        self,
+        request: _migration_pb2.GetMissedWritesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_migration_pb2.GetMissedWritesResponse, _abc.Awaitable[_migration_pb2.GetMissedWritesResponse]]:
+        """Tells how many writes this process made, or may have made, in the source alone since its start.
+        It waits for the writes under way, so that none is left out that was made before. Idempotent.
+        Errors:
+          UNAVAILABLE: a call to the target that nobody waits for any more may still have an effect, or
+            the service is shutting down; ask again.
+          UNIMPLEMENTED: the service was not told to move; set migrate_to.
+        """
 
     @_abc_1.abstractmethod
     def MigrateEntries(
@@ -92,8 +125,8 @@ class MigrationServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT: a bad page token; begin a new pass.
           RESOURCE_EXHAUSTED: the target is full, its disk or its memory; make room and go on.
-          UNAVAILABLE: the target does not answer, or the service is shutting down; go on with the same
-            token when it is back. Callers of the service do not notice.
+          UNAVAILABLE: the target does not answer in time, or the service is shutting down; go on with
+            the same token when it is back. Callers of the service do not notice.
           UNIMPLEMENTED: the service was not told to move; set migrate_to.
         """
 
