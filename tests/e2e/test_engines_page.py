@@ -64,6 +64,12 @@ def test_the_loop_of_ones_own_prints_what_the_page_says(cluster: Cluster, namesp
     assert 0 < skipped[2] < 20
 
 
+def test_the_loop_in_asyncio_prints_what_the_page_says(cluster: Cluster, namespace: str) -> None:
+    described, _ = program("own_loop.py", cluster, namespace).split("with ReuseSession(", 1)
+    lines = output(described + program("async_loop.py", cluster, namespace))
+    assert lines == [["miss"], ["exact", "approximate"]]
+
+
 @pytest.mark.parametrize("prediction_type", ["flow", "epsilon"])
 def test_the_sampler_function_resumes_and_ends_where_the_full_run_ends(
     cluster: Cluster, namespace: str, prediction_type: str
