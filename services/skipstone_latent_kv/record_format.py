@@ -100,7 +100,7 @@ def decode_snapshot(row: bytes, data: bytes | memoryview) -> SnapshotRecord:
         DataCorrupt: the bytes are damaged or of an unknown version.
     """
     version, body = unframe(row, data)
-    with _nonsense_is_corrupt():
+    with nonsense_is_corrupt():
         return _known(_SNAPSHOT_DECODERS, version)(body)
 
 
@@ -126,7 +126,7 @@ def decode_entry(row: bytes, data: bytes | memoryview) -> EntryState:
         DataCorrupt: the bytes are damaged or of an unknown version.
     """
     version, body = unframe(row, data)
-    with _nonsense_is_corrupt():
+    with nonsense_is_corrupt():
         namespace, entry_id = row.decode().split("\0")
         return _known(_ENTRY_DECODERS, version)((namespace, entry_id), body)
 
@@ -153,7 +153,7 @@ def unframe(row: bytes, data: bytes | memoryview) -> tuple[int, bytes]:
 
 
 @contextlib.contextmanager
-def _nonsense_is_corrupt() -> Iterator[None]:
+def nonsense_is_corrupt() -> Iterator[None]:
     """A fitting checksum proves that a program wrote the bytes, not that they make sense."""
     try:
         yield

@@ -63,6 +63,9 @@ class S3Bucket:
         self.name = address.bucket
         self._prefix = f"{prefix}/"
         self._client = connect(address)
+        self._client.meta.events.register("after-call.s3", self._note_time)
+        self.server_time = 0.0
+        """Latest time that S3 has told in an answer, in seconds since the epoch; 0 for none."""
         self._pool = ThreadPoolExecutor(_REQUESTS_AT_A_TIME, "s3-part")
 
     def get(self, key: str, size_bytes: int | None = None) -> memoryview | None:
@@ -197,6 +200,11 @@ class S3Bucket:
         """Ends threads and connections."""
         self._pool.shutdown()
         self._client.close()
+
+    def _note_time(self, parsed: Mapping[str, Any], **_: Any) -> None:
+        # Answers that say what is wrong have a date too.
+        if "date" in parsed["ResponseMetadata"].get("HTTPHeaders", {}):
+            self.server_time = max(self.server_time, _time_of(parsed))
 
     def _get(self, key: str, **more: str) -> bytes | None:
         for attempt in range(_READ_AGAIN):

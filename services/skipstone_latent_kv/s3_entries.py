@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable
 from skipstone_latent_kv.eviction_log import EvictionLog
-from skipstone_latent_kv.eviction_policies import EvictionPolicy
 from skipstone_latent_kv.group_commit import GroupCommitter, Operation, Outcome
+from skipstone_latent_kv.s3_deletions import S3Deletions
 from skipstone_latent_kv.s3_log import S3Log
-from skipstone_latent_kv.s3_records import (
-    Checkpoint,
-    decode_changes,
-    decode_checkpoint,
-    encode_changes,
-    encode_checkpoint,
-)
+from skipstone_latent_kv.s3_records import encode_changes
+from skipstone_latent_kv.s3_replica import S3Replica
 from skipstone_latent_kv.s3_transaction import S3Transaction, SeenEntry
-from skipstone_latent_kv.s3_uses import UnsavedUses, Use
+from skipstone_latent_kv.s3_uses import UnsavedUses
 from skipstone_latent_kv.s3_values import ValueName
-from skipstone_shared.errors import DataCorrupt, EntryNotFound, SkipstoneError, Unavailable
-from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
+from skipstone_shared.errors import EntryNotFound, SkipstoneError, Unavailable
 from skipstone_shared.structured_logging import get_logger
 
 T = TypeVar("T")
@@ -30,6 +23,8 @@ T = TypeVar("T")
 _GROUP_SIZE = 64
 _TRIES = 100
 """Times that others may say what happens next before a change is given up."""
+_OTHERS_S = 60.0
+"""Seconds that the process that took a value from an entry has to delete it and to say so."""
 
 
 class _Undone(Exception):
@@ -51,94 +46,112 @@ class S3Entries:
     def __init__(
         self,
         log: S3Log,
+        replica: S3Replica,
         *,
-        policy: EvictionPolicy,
         ttl_s: float,
-        event_history: int,
         clock: Callable[[], float],
-        discard: Callable[[Sequence[ValueName]], None],
+        delete: Callable[[Sequence[ValueName]], None],
     ) -> None:
-        """Reads which entries there are.
+        """Begins with what a replica knows.
 
         Args:
-            log: Says so.
-            policy: Which entries go first.
+            log: Says what happens.
+            replica: What happened.
             ttl_s: Time to live of committed entries in seconds; 0 for none.
-            event_history: Eviction events kept.
             clock: Seconds since the epoch.
-            discard: Deletes values that nothing refers to any more.
-
-        Raises:
-            Unavailable: S3 does not answer.
+            delete: Deletes values in S3.
         """
         self._log = log
-        self._policy = policy
+        self._replica = replica
         self._ttl_s = ttl_s
         self._clock = clock
-        self._discard = discard
-        self._writer = uuid.uuid4().hex
+        self._deletions = S3Deletions(delete)
         self._logger = get_logger(store="s3")
-        self._seen: dict[EntryKey, SeenEntry] = {}
-        self._checkpointed = 0
         self.uses = UnsavedUses()
-        self.table = EntryTable(policy)
-        self.events = EvictionLog(event_history)
-        self.evicted_count = 0
-        self._load()
         self._committer = GroupCommitter(self._execute, _GROUP_SIZE)
+
+    @property
+    def table(self) -> EntryTable:
+        """The entries, for quotas, order and statistics."""
+        return self._replica.table
+
+    @property
+    def events(self) -> EvictionLog:
+        """The removals."""
+        return self._replica.events
 
     def seen(self, key: EntryKey) -> SeenEntry | None:
         """An entry as of the last record that this process knows, unless it is over."""
-        entry = self._seen.get(key)
+        entry = self._replica.seen.get(key)
         if entry is None or entry.state.end(self._ttl_s, self._clock()):
             return None
         return entry
 
     def all_seen(self) -> list[SeenEntry]:
         """All entries as of one record that is as new as this call, those that are over too."""
-        return self.change(lambda txn: list(self._seen.values()))
+        return self.change(lambda txn: list(self._replica.seen.values()))
 
     def has_value(self, name: ValueName) -> bool:
         """Whether an entry, over or not, has a value as of the last record that is known."""
-        entry = self._seen.get(name.entry)
+        entry = self._replica.seen.get(name.entry)
         return entry is not None and name in entry.value_names()
 
     def refresh(self) -> None:
         """Waits until ``seen`` is as new as this call."""
         self.change(lambda txn: None)
 
-    def change(self, operation: Callable[[S3Transaction], T]) -> T:
+    def change(self, operation: Callable[[S3Transaction], T], *, for_good: bool = False) -> T:
         """Runs an operation, waits until its changes are in the log, deletes what it replaced.
 
         Args:
             operation: Looks at entries and changes them. It may run several times.
+            for_good: Whether to fail when S3 does not delete the values.
 
         Raises:
-            Unavailable: S3 does not answer. Whether the change was made shows later.
+            Unavailable: S3 does not answer, or a record of the log cannot be read. Whether the
+                change was made shows later.
+            DeadlineExceeded: the time of the request is over.
+            SkipstoneError: what the operation raised; what it had changed before stays changed.
         """
         garbage: list[ValueName] = []
 
-        def collected(txn: S3Transaction) -> T:
+        def collected(txn: S3Transaction) -> tuple[T | None, SkipstoneError | None]:
             before = len(txn.garbage)
-            result = operation(txn)
-            garbage[:] = txn.garbage[before:]
-            return result
+            try:
+                return operation(txn), None
+            except SkipstoneError as error:
+                return None, error
+            finally:
+                garbage[:] = txn.garbage[before:]
 
-        result = self._committer.run(collected)
+        result, error = self._committer.run(collected)
         if garbage:
-            self._discard(garbage)
-        return result
+            self._delete(garbage, for_good)
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+
+    def delete_owed(self) -> int:
+        """Deletes values that their own process has not deleted; returns how many."""
+
+        def owed(txn: S3Transaction) -> list[ValueName]:
+            told, now = set(txn.gone), self._log.clock()
+            return [
+                name
+                for name, since in self._replica.undeleted.items()
+                if now - since >= _OTHERS_S and name not in told and not self.has_value(name)
+            ]
+
+        names = self.change(owed)
+        if names:
+            self._deletions.delete(names)
+        return len(names)
 
     def checkpoint(self, after_records: int) -> bool:
         """Puts a checkpoint if so many records have come since the last; returns whether."""
-        if self._log.position - self._checkpointed < after_records:
+        if self._log.position - self._replica.checkpointed < after_records:
             return False
-        number, entries, events = self.change(
-            lambda txn: (self._log.position, list(self._seen.values()), self.events.events)
-        )
-        checkpoint = Checkpoint([(entry.state, entry.rows) for entry in entries], events)
-        self._log.checkpoint(number, encode_checkpoint(number, checkpoint))
-        self._checkpointed = number
+        self._replica.put_checkpoint(self.change(lambda txn: self._replica.contents()))
         return True
 
     def close(self) -> None:
@@ -190,10 +203,8 @@ class S3Entries:
     def _execute(self, operations: Sequence[Operation]) -> list[Outcome]:
         try:
             for _ in range(_TRIES):
-                if self._log.is_lost and self._log.was_passed():
-                    self._load()
-                uses = self.uses.take()
-                outcomes = self._try(operations, uses)
+                self._replica.catch_up()
+                outcomes = self._try(operations)
                 if outcomes is not None:
                     return outcomes
             raise Unavailable("other processes change the store all the time: try again")
@@ -201,95 +212,38 @@ class S3Entries:
             # Of S3, and so of all of them: the committer would try each again alone.
             return [(None, error)] * len(operations)
 
-    def _try(self, operations: Sequence[Operation], uses: Sequence[Use]) -> list[Outcome] | None:
+    def _try(self, operations: Sequence[Operation]) -> list[Outcome] | None:
         """The outcomes; None when the log went on meanwhile, so that they are to run again."""
-        txn = S3Transaction(self.table, self._seen)
+        uses, gone = self.uses.take(), self._deletions.take()
+        txn = self._replica.begin()
         saved = False
         try:
             with self.table.transaction():
-                read = txn.count_uses(uses)
-                outcomes = [_attempt(operation, txn) for operation in operations]
-                if not (txn.changes or (read and txn.saves_uses)):
+                told = [*txn.count_uses(uses), *txn.tell_gone(gone)]
+                outcomes: list[Outcome] = [(operation(txn), None) for operation in operations]
+                if not (txn.changes or (told and txn.saves_uses)):
                     raise _Undone(outcomes)
                 number = self._log.position + 1
-                if not self._log.append(encode_changes(number, self._writer, read + txn.changes)):
+                record = encode_changes(number, self._replica.writer, told + txn.changes)
+                if not self._log.append(record):
                     raise _Undone(None)
             saved = True
         except _Undone as undone:
-            return None if self._read_on() or self._log.is_lost else undone.outcomes
+            return None if self._replica.read_on() or self._log.is_lost else undone.outcomes
         finally:
             if not saved:
                 self.uses.give_back(uses)
-        self._publish(txn)
+                self._deletions.give_back(gone)
+        self._replica.publish(txn)
         return outcomes
 
-    def _read_on(self) -> bool:
-        """Applies the records that others have put; whether there were any."""
-        found = False
-        for number, body in self._log.read_on():
-            self._apply(number, body)
-            found = True
-        return found
-
-    def _apply(self, number: int, body: memoryview | None) -> None:
-        txn = S3Transaction(self.table, self._seen)
+    def _delete(self, names: Sequence[ValueName], for_good: bool) -> None:
         try:
-            if body is None:
-                raise DataCorrupt("it is not there")
-            changes = decode_changes(number, body)
-            with self.table.transaction():
-                txn.apply(changes)
-        except DataCorrupt as error:
-            # Its entries are lost or stay; watchers reconcile, sweeps find the bytes.
-            self._logger.error("record of the log is lost", number=number, error=error.message)
-            lost = EvictionEvent(self.events.last_sequence + 1, EvictionKind.GAP)
-            self.events.publish([lost])
-            return
-        self._publish(txn)
-
-    def _publish(self, txn: S3Transaction) -> None:
-        for key, entry in txn.seen().items():
-            if entry is None:
-                self._seen.pop(key, None)
-            else:
-                self._seen[key] = entry
-        events = self.events.number(txn.removals)
-        self.evicted_count += sum(event.kind is not EvictionKind.DELETED for event in events)
-        self.events.publish(events)
-
-    def _load(self) -> None:
-        """Begins with the newest checkpoint and applies the records after it."""
-        number, checkpoint = self._newest_checkpoint()
-        table = EntryTable(self._policy)
-        table.load([state for state, _ in checkpoint.entries])
-        self.table = table
-        # Not the states of the checkpoint: the table has numbered their uses.
-        self._seen = {
-            state.key: SeenEntry(table.get(state.key) or state, rows)
-            for state, rows in checkpoint.entries
-        }
-        last = self.events.last_sequence
-        self.events.publish(event for event in checkpoint.events if event.sequence > last)
-        self._checkpointed = number
-        self._log.go_to(number)
-        for missing, body in self._log.backlog():
-            self._apply(missing, body)
-        self._read_on()
-
-    def _newest_checkpoint(self) -> tuple[int, Checkpoint]:
-        for number in reversed(self._log.checkpoints()):
-            body = self._log.read_checkpoint(number)
-            try:
-                if body is not None:
-                    return number, decode_checkpoint(number, body)
-            except DataCorrupt as error:
-                self._logger.error("checkpoint is damaged", number=number, error=error.message)
-        return 0, Checkpoint([], [])
-
-
-def _attempt(operation: Operation, txn: S3Transaction) -> Outcome:
-    """Runs one operation; an error of ours leaves table and rows consistent."""
-    try:
-        return operation(txn), None
-    except SkipstoneError as error:
-        return None, error
+            self._deletions.delete(list(dict.fromkeys(names)))
+        except SkipstoneError as error:
+            if for_good:
+                raise type(error)(
+                    f"the entries are removed, but their bytes are still in S3 ({error.message}): "
+                    "call again, or let a sweep delete them"
+                ) from error
+            self._logger.warning("values not deleted yet", count=len(names), error=error.message)

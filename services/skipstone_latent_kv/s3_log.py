@@ -8,8 +8,13 @@ and records that everybody has read long ago are deleted.
 Deleted records leave numbers free, and a process that slept while the log went on past its place
 could put a record there that nobody else reads. So a place counts only while it is known to be the
 end: a record is deleted no sooner than ``_KEPT_S`` after somebody has read it, and a process that
-has not looked for ``_SURE_S`` looks for a checkpoint ahead of it before it believes anything; one
+has not looked for ``SURE_S`` looks for a checkpoint ahead of it before it believes anything; one
 whose put took so long does the same after it.
+
+Time is told by two clocks, and the one that says more is believed. The process's own counts from
+the boot, which is no harm, since places and times live in memory: after a restart of the machine a
+process begins at a checkpoint. But it stands still in a virtual machine that is paused or restored
+from an image. So the dates of S3's own answers are looked at too.
 """
 
 from __future__ import annotations
@@ -21,11 +26,16 @@ from collections.abc import Callable, Iterator
 
 from skipstone_latent_kv.s3_bucket import S3Bucket
 
-_SURE_S = 300.0
+SURE_S = 300.0
+"""Seconds after which every process has looked at the log, or will look for a checkpoint first."""
 _KEPT_S = 3600.0
 _CHECKPOINTS_KEPT = 2
 """One in case the newest is damaged; records since the older one are kept too."""
 _READ_AT_ONCE = 64
+
+
+Moment = tuple[float, float]
+"""Seconds by the own clock, and by that of S3 as of its last answer."""
 
 
 def time_since_boot() -> float:
@@ -40,7 +50,8 @@ class S3Log:
     """One process's place in the log; for one thread at a time, ``checkpoint`` and ``prune`` apart.
 
     Attributes:
-        position: Number of the last record that this process knows.
+        position: Number of the last record that this process has read.
+        clock: Seconds that pass, from anywhere.
     """
 
     def __init__(self, bucket: S3Bucket, steady_clock: Callable[[], float]) -> None:
@@ -51,9 +62,9 @@ class S3Log:
             steady_clock: Seconds that pass, from anywhere.
         """
         self._bucket = bucket
-        self._clock = steady_clock
+        self.clock = steady_clock
         self.position = 0
-        self._known_at = steady_clock()
+        self._known = self.moment()
         self._seen: deque[tuple[float, int]] = deque()
         self._read_long_ago = 0
         self._pruned = 0
@@ -62,51 +73,54 @@ class S3Log:
         """Numbers of the checkpoints that there are, ascending."""
         return [_number(key) for key in self._bucket.keys("checkpoints/")]
 
+    def read(self, number: int) -> memoryview | None:
+        """A record, None when it is not there."""
+        return self._bucket.get(_key("log", number))
+
     def read_checkpoint(self, number: int) -> memoryview | None:
         """A checkpoint, None when it has gone."""
         return self._bucket.get(_key("checkpoints", number))
 
-    def go_to(self, position: int) -> None:
-        """Goes to a place that a checkpoint told."""
-        self.position = position
-        self._known_at = self._clock()
+    def moment(self) -> Moment:
+        """This time, to be taken before a request that shows where the log ends."""
+        return self.clock(), self._bucket.server_time
+
+    def go_to(self, position: int, known: Moment) -> None:
+        """Goes to a place that a checkpoint told after a moment."""
+        self.position, self._known = position, known
 
     @property
     def is_lost(self) -> bool:
         """Whether ``position`` may be one that the log has long passed."""
-        return self._clock() - self._known_at >= _SURE_S
+        return self._passed(self._known) >= SURE_S
 
     def was_passed(self) -> bool:
         """Whether a checkpoint is ahead, so that records after ``position`` may be deleted."""
-        now = self._clock()
+        now = self.moment()
         checkpoints = self.checkpoints()
         if checkpoints and checkpoints[-1] > self.position:
             return True
-        self._known_at = now
+        self._known = now
         return False
 
     def backlog(self) -> Iterator[tuple[int, memoryview | None]]:
-        """The records that are listed after ``position``, each with its number, for a start.
-
-        None in place of one that is missing though later ones are there.
-        """
+        """The records that are listed after ``position``, each with its number, for a start."""
         numbers = [_number(k) for k in self._bucket.keys("log/", _key("log", self.position))]
         for first in range(0, len(numbers), _READ_AT_ONCE):
             some = numbers[first : first + _READ_AT_ONCE]
             bodies = self._bucket.get_many([_key("log", number) for number in some])
             for number, body in zip(some, bodies, strict=True):
-                while self.position < number:
-                    self.position += 1
-                    yield self.position, body if self.position == number else None
+                self.position = number
+                yield number, body
 
     def read_on(self) -> Iterator[tuple[int, memoryview]]:
         """The records after ``position``, until there is none."""
         while True:
-            now = self._clock()
-            body = self._bucket.get(_key("log", self.position + 1))
+            now = self.moment()
+            body = self.read(self.position + 1)
             if body is None:
                 if not self.is_lost:
-                    self._known_at = now
+                    self._known = now
                 return
             self.position += 1
             yield self.position, body
@@ -124,21 +138,21 @@ class S3Log:
         Raises:
             Unavailable: S3 does not answer; whether the record is there shows when it is read.
         """
-        number, known_at = self.position + 1, self._known_at
-        key, now = _key("log", number), self._clock()
+        number, known = self.position + 1, self._known
+        key, now = _key("log", number), self.moment()
         # The library repeats a put whose answer was lost, and is then told that one is there.
         if not self._bucket.put_new(key, body) and bytes(self._bucket.get(key) or b"") != body:
             return False
-        if self._clock() - known_at >= _SURE_S and self.was_passed():
+        if self._passed(known) >= SURE_S and self.was_passed():
             self._bucket.delete([key])
             return False
-        self.position, self._known_at = number, now
+        self.position, self._known = number, now
         return True
 
     def note(self) -> None:
         """Notes how far this process has read, for ``prune``."""
         if not self._seen or self._seen[-1][1] != self.position:
-            self._seen.append((self._clock(), self.position))
+            self._seen.append((self.clock(), self.position))
 
     def checkpoint(self, number: int, body: bytes) -> None:
         """Puts a checkpoint, and deletes those that nobody needs any more."""
@@ -148,7 +162,7 @@ class S3Log:
 
     def prune(self) -> int:
         """Deletes records that are in a checkpoint and were read long ago; returns how many."""
-        while self._seen and self._clock() - self._seen[0][0] >= _KEPT_S:
+        while self._seen and self.clock() - self._seen[0][0] >= _KEPT_S:
             self._read_long_ago = self._seen.popleft()[1]
         if self._read_long_ago <= self._pruned:
             return 0
@@ -161,6 +175,11 @@ class S3Log:
         self._bucket.delete(old)
         self._pruned = last
         return len(old)
+
+    def _passed(self, moment: Moment) -> float:
+        """Seconds since then, by the clock that says more."""
+        steady, server_time = moment
+        return max(self.clock() - steady, self._bucket.server_time - server_time)
 
 
 def _key(kind: str, number: int) -> str:

@@ -5,13 +5,17 @@ the number of the record. In the JSON, entries and snapshots are records of ``re
 so that their versions are those of the other stores. A record is a list of what happened to
 entries, in order:
 
-| what       | then                                  |
-|------------|---------------------------------------|
-| `put`      | entry record, whether it was a use    |
-| `snapshot` | step, snapshot record                 |
-| `use`      | time of the last read, reads          |
-| `adopt`    | entry record                          |
-| `remove`   | why                                   |
+| what         | then                                                                      |
+|--------------|---------------------------------------------------------------------------|
+| `put`        | entry record, whether it was a use                                        |
+| `snapshot`   | step, snapshot record                                                     |
+| `use`        | time of the last read, reads                                              |
+| `adopt`      | entry record                                                              |
+| `remove`     | why                                                                       |
+| `gone`       | ids of values that the entry has no more and that S3 has deleted          |
+| `unreadable` | number of a record that its process cannot read; of no entry              |
+
+Who knows what the record says that another process cannot read answers with a checkpoint.
 """
 
 from __future__ import annotations
@@ -31,8 +35,10 @@ from skipstone_latent_kv.record_format import (
     encode_entry,
     encode_snapshot,
     frame,
+    nonsense_is_corrupt,
     unframe,
 )
+from skipstone_latent_kv.s3_values import ValueName
 from skipstone_shared.errors import DataCorrupt
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
 
@@ -52,7 +58,7 @@ class Change:
         rest: What else there is to say, see the table above.
     """
 
-    what: Literal["put", "snapshot", "use", "adopt", "remove"]
+    what: Literal["put", "snapshot", "use", "adopt", "remove", "gone", "unreadable"]
     key: EntryKey
     rest: tuple[Any, ...]
 
@@ -64,10 +70,12 @@ class Checkpoint:
     Attributes:
         entries: All entries with their snapshots.
         events: The last removals.
+        undeleted: Values that no entry has any more and that may still be in S3.
     """
 
-    entries: Sequence[tuple[EntryState, Rows]]
-    events: Sequence[EvictionEvent]
+    entries: Sequence[tuple[EntryState, Rows]] = ()
+    events: Sequence[EvictionEvent] = ()
+    undeleted: Sequence[ValueName] = ()
 
 
 def encode_changes(number: int, writer: str, changes: Iterable[Change]) -> bytes:
@@ -82,14 +90,19 @@ def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
     Raises:
         DataCorrupt: it is damaged.
     """
-    return [_change_in(*fields) for fields in json.loads(_unpack(number, data))["changes"]]
+    body = _unpack(number, data)
+    with nonsense_is_corrupt():
+        return [_change_in(*fields) for fields in json.loads(body)["changes"]]
 
 
 def encode_checkpoint(number: int, checkpoint: Checkpoint) -> bytes:
     """The checkpoint after the record with a number; takes a while, on any thread."""
-    events = [[e.sequence, e.kind.value, e.namespace, e.entry_id] for e in checkpoint.events]
+    first = {
+        "events": [[e.sequence, e.kind.value, e.namespace, e.entry_id] for e in checkpoint.events],
+        "undeleted": [[*name.entry, name.value_id] for name in checkpoint.undeleted],
+    }
     # A line each: one text for all of them would hold CPython's lock for seconds.
-    lines = [_json(events)]
+    lines = [_json(first)]
     for state, rows in checkpoint.entries:
         packed = [[step, _text(row)] for step, row in rows.items()]
         lines.append(_json([*state.key, _text(packed_entry(state)), packed]))
@@ -102,20 +115,26 @@ def decode_checkpoint(number: int, data: bytes | memoryview) -> Checkpoint:
     Raises:
         DataCorrupt: it is damaged.
     """
-    events, *entries = map(json.loads, _unpack(number, data).split(b"\n"))
-    return Checkpoint(
-        [
-            (
-                unpacked_entry((namespace, entry_id), _bytes(entry)),
-                {step: _bytes(row) for step, row in rows},
-            )
-            for namespace, entry_id, entry, rows in entries
-        ],
-        [
-            EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id)
-            for sequence, kind, namespace, entry_id in events
-        ],
-    )
+    body = _unpack(number, data)
+    with nonsense_is_corrupt():
+        first, *entries = map(json.loads, body.split(b"\n"))
+        return Checkpoint(
+            [
+                (
+                    unpacked_entry((namespace, entry_id), _bytes(entry)),
+                    {step: _bytes(row) for step, row in rows},
+                )
+                for namespace, entry_id, entry, rows in entries
+            ],
+            [
+                EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id)
+                for sequence, kind, namespace, entry_id in first["events"]
+            ],
+            [
+                ValueName((namespace, entry_id), value_id)
+                for namespace, entry_id, value_id in first["undeleted"]
+            ],
+        )
 
 
 def packed_entry(state: EntryState) -> bytes:
@@ -164,7 +183,10 @@ def _unpack(number: int, data: bytes | memoryview) -> bytes:
     version, body = unframe(str(number).encode(), data)
     if version != _VERSION:
         raise DataCorrupt(f"record version {version}, this program knows {_VERSION}")
-    return zlib.decompress(body)
+    try:
+        return zlib.decompress(body)
+    except zlib.error as error:
+        raise DataCorrupt(f"a record cannot be read: {error}") from error
 
 
 def _json(body: object) -> str:

@@ -23,6 +23,7 @@ from skipstone_latent_kv.s3_connection import S3Address
 from skipstone_latent_kv.s3_entries import S3Entries
 from skipstone_latent_kv.s3_log import S3Log, time_since_boot
 from skipstone_latent_kv.s3_reader import S3Reader
+from skipstone_latent_kv.s3_replica import S3Replica
 from skipstone_latent_kv.s3_transaction import S3Transaction
 from skipstone_latent_kv.s3_upkeep import S3Upkeep
 from skipstone_latent_kv.s3_values import S3Values, ValueName
@@ -94,17 +95,13 @@ class S3Store:
         log = S3Log(self._bucket, steady_clock)
         try:
             check_bucket(self._bucket)
-            self._entries = S3Entries(
-                log,
-                policy=policy,
-                ttl_s=ttl_s,
-                event_history=event_history,
-                clock=clock,
-                discard=self._discard,
-            )
+            self._replica = S3Replica(log, policy, event_history)
         except BaseException:
             self._bucket.close()
             raise
+        self._entries = S3Entries(
+            log, self._replica, ttl_s=ttl_s, clock=clock, delete=self._values.delete
+        )
         self._reader = S3Reader(self._entries, self._values)
         self._upkeep = S3Upkeep(self._bucket, log, self._entries)
         self._quotas = quotas
@@ -142,7 +139,7 @@ class S3Store:
         name = self._values.write(key, value, encoded.xxh3_64 if encoded else xxh3_64)
         record = SnapshotRecord(metadata, xxh3_64, name.value_id, encoded)
         try:
-            self._entries.change(lambda txn: self._put(txn, key, record, lease_s))
+            self._change(lambda txn: self._put(txn, key, record, lease_s))
         except (Unavailable, DeadlineExceeded):
             raise  # Whether the bytes are in use shows later; a sweep deletes them if not.
         except SkipstoneError:
@@ -199,9 +196,14 @@ class S3Store:
         return self._change(renew)
 
     def get_entry(self, namespace: str, entry_id: str) -> StoredEntry:
-        """See ``LatentStore``."""
+        """See ``LatentStore``; an entry that is not there has no bytes in S3 either."""
         key = checked_namespace(namespace), checked_entry_id(entry_id)
-        return self._change(lambda txn: txn.stored_entry(self._entries.require(key)))
+
+        def get(txn: S3Transaction) -> StoredEntry:
+            txn.delete_again(*key)
+            return txn.stored_entry(self._entries.require(key))
+
+        return self._change(get, for_good=True)
 
     def list_entries(
         self,
@@ -210,11 +212,12 @@ class S3Store:
         page_token: str = "",
         include_uncommitted: bool = False,
     ) -> StoredEntryPage:
-        """See ``LatentStore``."""
+        """See ``LatentStore``; of removed entries no bytes are in S3 either."""
         namespace = checked_namespace(namespace)
         incoming.check_page(page_size, page_token)
 
         def page(txn: S3Transaction) -> StoredEntryPage:
+            txn.delete_again(namespace)
             after = (
                 state
                 for state in txn.table.in_namespace(namespace)
@@ -226,7 +229,7 @@ class S3Store:
             token = states[page_size - 1].entry_id if len(states) > page_size else ""
             return StoredEntryPage(tuple(map(txn.stored_entry, states[:page_size])), token)
 
-        return self._change(page)
+        return self._change(page, for_good=True)
 
     def pin_entries(self, namespace: str, entry_ids: Sequence[str], pinned: bool) -> list[bool]:
         """See ``LatentStore``."""
@@ -262,7 +265,11 @@ class S3Store:
         return self._change(lambda txn: txn.table.namespaces())
 
     def delete_entries(self, namespace: str, entry_ids: Sequence[str]) -> list[bool]:
-        """See ``LatentStore``; the bytes have gone too when it returns."""
+        """See ``LatentStore``; the bytes have gone too when it returns.
+
+        Raises:
+            Unavailable: they have not: the entries are removed, and the same call deletes the rest.
+        """
         namespace = checked_namespace(namespace)
         incoming.check_batch(entry_ids, self._capabilities)
 
@@ -272,12 +279,17 @@ class S3Store:
                 found.append(self._entries.live(txn, (namespace, entry_id)) is not None)
                 if found[-1]:
                     txn.remove((namespace, entry_id), EvictionKind.DELETED)
+                txn.delete_again(namespace, entry_id)
             return found
 
-        return self._change(delete)
+        return self._change(delete, for_good=True)
 
     def delete_namespace(self, namespace: str) -> int:
-        """See ``LatentStore``; the bytes have gone too when it returns."""
+        """See ``LatentStore``; the bytes have gone too when it returns.
+
+        Raises:
+            Unavailable: they have not: the entries are removed, and the same call deletes the rest.
+        """
         namespace = checked_namespace(namespace)
 
         def delete(txn: S3Transaction) -> int:
@@ -285,9 +297,10 @@ class S3Store:
             live = [key for key in keys if self._entries.live(txn, key) is not None]
             for key in live:
                 txn.remove(key, EvictionKind.DELETED)
+            txn.delete_again(namespace)
             return len(live)
 
-        return self._change(delete)
+        return self._change(delete, for_good=True)
 
     def get_stats(self, namespace: str) -> StoreStats:
         """See ``LatentStore``; bytes on disk are those of all values."""
@@ -298,17 +311,23 @@ class S3Store:
                 txn.table.stats(namespace, self._clock()),
                 quota_bytes=self._quotas.namespace_bytes,
                 disk_bytes=txn.table.size_bytes(),
-                evicted_count=self._entries.evicted_count,
+                evicted_count=self._replica.evicted_count,
             )
 
         return self._change(stats)
 
     def totals(self) -> StoreTotals:
         """What the store holds, all namespaces together, as far as this process knows."""
-        entries = self._entries
-        size = entries.table.size_bytes()
-        removals = dict(entries.events.published)
-        return StoreTotals(entries.table.entry_count(), size, size, removals)
+        known = self._replica
+        size = known.table.size_bytes()
+        return StoreTotals(
+            known.table.entry_count(),
+            size,
+            size,
+            dict(known.events.published),
+            unreadable_records=known.damaged_count,
+            undeleted_values=len(known.undeleted),
+        )
 
     def get_capabilities(self) -> StoreCapabilities:
         """See ``LatentStore``."""
@@ -359,9 +378,9 @@ class S3Store:
         txn.put_snapshot(key, record)
         txn.put(state.with_snapshot(step, growth, before is None, now + lease_s), used=True)
 
-    def _change(self, operation: Callable[[S3Transaction], T]) -> T:
+    def _change(self, operation: Callable[[S3Transaction], T], *, for_good: bool = False) -> T:
         self._check_open()
-        return self._entries.change(operation)
+        return self._entries.change(operation, for_good=for_good)
 
     def _discard(self, names: Sequence[ValueName]) -> None:
         """Deletes values that nothing refers to; what cannot be deleted now, a sweep will."""

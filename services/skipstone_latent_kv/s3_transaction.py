@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from skipstone_latent_kv.entry_table import EntryKey, EntryState, EntryTable, use_elsewhere
 from skipstone_latent_kv.record_format import SnapshotRecord
@@ -45,20 +45,32 @@ class S3Transaction:
     says what they have become.
     """
 
-    def __init__(self, table: EntryTable, seen: Mapping[EntryKey, SeenEntry]) -> None:
+    def __init__(
+        self,
+        table: EntryTable,
+        seen: Mapping[EntryKey, SeenEntry],
+        undeleted: Collection[ValueName],
+    ) -> None:
         """Begins.
 
         Args:
             table: The entries.
             seen: The same with their rows.
+            undeleted: Values that no entry has any more and that may still be in S3.
         """
         self.table = table
         self.changes: list[Change] = []
         self.removals: list[tuple[EvictionKind, str, str]] = []
         self.garbage: list[ValueName] = []
+        """Values that no entry has any more after this."""
+        self.gone: list[ValueName] = []
+        """Those of which a process says that S3 has deleted them."""
+        self.unreadable = False
+        """Whether a process says that it cannot read a record."""
         self.saves_uses = False
-        """Whether reads are worth a record of their own."""
+        """Whether reads and deletions are worth a record of their own."""
         self._before = seen
+        self._undeleted = undeleted
         self._rows: dict[EntryKey, Rows] = {}
         self._touched: set[EntryKey] = set()
 
@@ -100,10 +112,7 @@ class S3Transaction:
         The one before may be this very one, where a put that seemed lost has landed after all.
         """
         step = record.metadata.step_index
-        before = self.record(key, step)
-        if before is not None and before.value_id != record.value_id:
-            self.garbage.append(ValueName(key, before.value_id))
-        self._set_row(key, step, packed_snapshot(key, record))
+        self._set_row(key, step, record.value_id, packed_snapshot(key, record))
         self._note(Change("snapshot", key, (step, self._rows[key][step])))
 
     def adopt(self, state: EntryState) -> None:
@@ -113,7 +122,6 @@ class S3Transaction:
 
     def remove(self, key: EntryKey, kind: EvictionKind) -> None:
         """Removes an entry that is there; the bytes of its snapshots are garbage."""
-        self.garbage += self.value_names(key)
         self._remove(key, kind)
         self._note(Change("remove", key, (kind.value,)))
 
@@ -131,6 +139,31 @@ class S3Transaction:
             if self._count(key, time, reads):
                 changes.append(Change("use", key, (time, reads)))
         return changes
+
+    def tell_gone(self, names: Sequence[ValueName]) -> list[Change]:
+        """Notes what S3 has deleted; returns the changes that say so, which need no record."""
+        self.gone += names
+        by_entry: dict[EntryKey, list[int]] = {}
+        for name in names:
+            by_entry.setdefault(name.entry, []).append(name.value_id)
+        return [Change("gone", key, (value_ids,)) for key, value_ids in by_entry.items()]
+
+    def delete_again(self, namespace: str, entry_id: str | None = None) -> None:
+        """Values of removed entries that may still be in S3 are garbage once more.
+
+        Args:
+            namespace: That of the entries.
+            entry_id: One of them; None for all.
+        """
+        told = set(self.gone)
+        self.garbage += [
+            name
+            for name in self._undeleted
+            if name.entry[0] == namespace
+            and entry_id in (None, name.entry[1])
+            and name not in told
+            and self.table.get(name.entry) is None
+        ]
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Makes changes that a record tells; whoever put it deletes the garbage.
@@ -168,8 +201,7 @@ class S3Transaction:
                 self.table.put(told, used)
             case "snapshot":
                 step, row = change.rest
-                unpacked_snapshot(key, step, row)
-                self._set_row(key, step, row)
+                self._set_row(key, step, unpacked_snapshot(key, step, row).value_id, row)
             case "use":
                 self._count(key, *change.rest)
             case "adopt":
@@ -184,6 +216,10 @@ class S3Transaction:
             case "remove":
                 if state is not None:
                     self._remove(key, EvictionKind(change.rest[0]))
+            case "gone":
+                self.gone += [ValueName(key, value_id) for value_id in change.rest[0]]
+            case "unreadable":
+                self.unreadable = True
 
     def _count(self, key: EntryKey, time: float, reads: int) -> bool:
         state = self.table.get(key)
@@ -198,10 +234,14 @@ class S3Transaction:
         self._touched.add(key)
         return True
 
-    def _set_row(self, key: EntryKey, step: int, row: bytes) -> None:
+    def _set_row(self, key: EntryKey, step: int, value_id: int, row: bytes) -> None:
+        before = self.record(key, step)
+        if before is not None and before.value_id != value_id:
+            self.garbage.append(ValueName(key, before.value_id))
         self._rows[key] = {**self.rows(key), step: row}
 
     def _remove(self, key: EntryKey, kind: EvictionKind) -> None:
+        self.garbage += self.value_names(key)
         self.table.remove(key)
         self._rows[key] = {}
         self.removals.append((kind, *key))

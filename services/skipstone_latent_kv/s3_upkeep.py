@@ -47,6 +47,9 @@ class S3Upkeep:
         if not self._token:
             self._begin()
         self._look_at_values()
+        late = self._entries.delete_owed()
+        if late:
+            self._logger.warning("values deleted late", count=late)
 
     def _begin(self) -> None:
         """Begins a round: what is in use now and is listed nowhere in it is lost."""

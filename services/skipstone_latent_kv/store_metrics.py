@@ -21,12 +21,17 @@ class StoreTotals:
         size_bytes: Of all snapshots.
         disk_bytes: Of the store on disk; 0 in memory.
         removals: Entries removed since the start, by why.
+        unreadable_records: Records that could not be read since the start; None without a log.
+        undeleted_values: Values of removed entries whose deletion is not confirmed; None where
+            it is part of the removal.
     """
 
     entry_count: int
     size_bytes: int
     disk_bytes: int
     removals: Mapping[EvictionKind, int]
+    unreadable_records: int | None = None
+    undeleted_values: int | None = None
 
 
 class TotalledStore(Protocol):
@@ -73,3 +78,15 @@ class StoreMetrics(Collector):
             if kind is not EvictionKind.GAP:
                 removals.add_metric([kind.value], totals.removals.get(kind, 0))
         yield removals
+        if totals.unreadable_records is not None:
+            yield CounterMetricFamily(
+                "skipstone_latent_kv_unreadable_records",
+                "Records of the log that could not be read.",
+                totals.unreadable_records,
+            )
+        if totals.undeleted_values is not None:
+            yield GaugeMetricFamily(
+                "skipstone_latent_kv_undeleted_values",
+                "Values of removed entries whose deletion is not confirmed.",
+                totals.undeleted_values,
+            )

@@ -18,6 +18,9 @@ from skipstone_latent_kv.redis_values import RedisValues, ValueName
 class Place:
     """A prefix of its own; every store opened here shares it, as processes would."""
 
+    real_clock = None
+    """That of Redis."""
+
     def __init__(self, servers: RedisServer | RedisClusterServers, stack: ExitStack) -> None:
         self.servers = servers
         self.prefix = f"test-{uuid.uuid4().hex}"
@@ -34,6 +37,17 @@ class Place:
         store = RedisStore(address, **options)
         self._stack.callback(store.close)
         return store
+
+    def worker(self, seed: int, rounds: int) -> list[str]:
+        """The module and arguments of a process that works here."""
+        assert isinstance(self.servers, RedisServer)
+        place = [self.servers.url, self.prefix]
+        return ["tests.unit.latent_kv.redis_worker", *place, str(seed), str(rounds)]
+
+    def pass_time(self) -> None:
+        """What dead processes left may be deleted from now on."""
+        seconds, _ = self.raw.execute("TIME")
+        self.clock.now = float(seconds) + 901.0
 
     def key(self, name: str) -> str:
         """A key of the catalog."""

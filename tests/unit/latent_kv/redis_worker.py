@@ -1,4 +1,4 @@
-"""A process that works on a shared store: run by ``test_redis_sharing`` with an address and a seed.
+"""A process that works on a shared store: run by ``test_shared_store`` with an address and a seed.
 
 Prints ``working`` once it has begun. Exits with 0 when every answer was right.
 """

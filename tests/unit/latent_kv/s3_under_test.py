@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 from tests.contract.latent_store_cases import Clock
 from tests.servers.seaweedfs import SeaweedFS
 
+from skipstone_latent_kv import s3_upkeep
 from skipstone_latent_kv.s3_bucket import S3Bucket
 from skipstone_latent_kv.s3_store import S3Store
 
 
 class Place:
     """A prefix of its own; every store opened here shares it, as processes would."""
+
+    real_clock = staticmethod(time.time)
 
     def __init__(self, server: SeaweedFS, stack: ExitStack) -> None:
         self.server = server
@@ -33,6 +38,17 @@ class Place:
         store = S3Store(address, **{"prefix": self.prefix, "clock": self.clock} | options)
         self._stack.callback(store.close)
         return store
+
+    def worker(self, seed: int, rounds: int) -> list[str]:
+        """The module and arguments of a process that works here."""
+        address = self.server.address
+        place = [address.endpoint, address.bucket, str(address.credentials_file), self.prefix]
+        return ["tests.unit.latent_kv.s3_worker", *place, str(seed), str(rounds)]
+
+    def pass_time(self) -> None:
+        """What dead processes left may be deleted from now on."""
+        self._stack.enter_context(patch.object(s3_upkeep, "LEFTOVER_S", -60.0))
+        self.clock.now = 5e9
 
     def keys(self, below: str) -> list[str]:
         """The keys of all objects whose keys begin so."""

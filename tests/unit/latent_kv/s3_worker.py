@@ -1,4 +1,4 @@
-"""A process that works on a shared store in S3: run by ``test_s3_sharing`` with a seed.
+"""A process that works on a shared store in S3: run by ``test_shared_store`` with a seed.
 
 Prints ``working`` once it has begun. Exits with 0 when every answer was right.
 """
