@@ -123,8 +123,8 @@ def addresses_of(target: str) -> tuple[str, list[str]]:
     host = host.strip("[]")
     try:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise Unavailable(f"{host} has no address: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"{host} has no address: {error}") from error
     # A process that has addresses of both kinds is asked at one of them.
     v4 = {f"{info[4][0]}:{port}" for info in found if info[0] is socket.AF_INET}
     v6 = {f"[{info[4][0]}]:{port}" for info in found if info[0] is socket.AF_INET6}
