@@ -179,10 +179,7 @@ class MirroredStore(ForwardingStore):
         self.source.close()
         if self._sweep_of_target is not None:
             self._sweep_of_target.join(_CLOSE_BOUND_S)
-        try:
-            self.mirror.ask(self.target.close, _CLOSE_BOUND_S, though_doubted=True)
-        except SkipstoneError as error:
-            get_logger().warning("the target was not closed", error=error.message)
+        self.mirror.close(self.target.close, _CLOSE_BOUND_S)
 
     def _hold(self, namespace: str, entry_ids: Iterable[str]) -> AbstractContextManager[None]:
         held = checked_namespace(namespace)

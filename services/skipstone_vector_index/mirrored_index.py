@@ -22,7 +22,6 @@ from skipstone_shared.index_entries import (
     VectorEntry,
 )
 from skipstone_shared.migration_mirror import Mirror
-from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index.index import MovableIndex, Search
 
 _BOUND_S = 3.0
@@ -161,10 +160,7 @@ class MirroredIndex:
     def close(self) -> None:
         """Closes both."""
         self.source.close()
-        try:
-            self.mirror.ask(self.target.close, _CLOSE_BOUND_S, though_doubted=True)
-        except SkipstoneError as error:
-            get_logger().warning("the target was not closed", error=error.message)
+        self.mirror.close(self.target.close, _CLOSE_BOUND_S)
 
 
 def _upsert_all(

@@ -165,6 +165,14 @@ class Mirror:
                 raise _away()
             return self.missed()
 
+    def close(self, close_target: Callable[[], object], bound_s: float) -> None:
+        """Closes the target, if it can, and logs the count, which no metric tells any more."""
+        try:
+            self.ask(close_target, bound_s, though_doubted=True)
+        except SkipstoneError as error:
+            get_logger().warning("the target was not closed", error=error.message)
+        get_logger().info("mirroring ended", missed_writes=self._missed)
+
     def _repeat(self, operation: str, run: Callable[[], object], bound_s: float) -> None:
         with self._changed:
             is_doubted = self._is_doubted

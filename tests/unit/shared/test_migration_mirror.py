@@ -253,6 +253,16 @@ def test_who_asks_for_the_count_waits_for_the_writes_under_way(pair: Pair) -> No
         writing.result(WAIT_S)
 
 
+def test_closing_tells_the_count_that_no_metric_tells_any_more(pair: Pair) -> None:
+    """Also when the target cannot be closed, since it hangs."""
+    pair.target.error = Unavailable("away")
+    pair.write(1)
+    with capture_logs() as logs:
+        pair.mirror.close(lambda: pair.target.put(0), LONG_S)
+    assert [line["event"] for line in logs] == ["the target was not closed", "mirroring ended"]
+    assert logs[-1]["missed_writes"] == 1
+
+
 def test_every_start_has_an_id_of_its_own(make_pair: Callable[..., Pair]) -> None:
     one, other = make_pair().mirror, make_pair().mirror
     assert one.missed().process_id == one.settled().process_id != other.missed().process_id
