@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import random
 import threading
@@ -25,11 +26,13 @@ from tests.contract.latent_store_cases import (
     list_ids,
     open_lmdb,
     open_memory,
+    open_redis_at,
     open_redis_cluster,
     open_s3,
     save,
 )
 from tests.e2e.processes import wait_until
+from tests.servers.redis_server import running_redis
 
 from skipstone_client.migration_run import MoveOptions, Mover
 from skipstone_latent_kv.entry_locks import EntryLocks
@@ -536,6 +539,27 @@ class TestATargetThatHangs:
         hanging.goes_on.set()
         wait_settled(both)
         both.move()
+
+
+def test_a_redis_that_stops_answering_for_a_while_holds_no_writer_and_catches_up(
+    both: Both, clock: Clock
+) -> None:
+    """As behind a network that swallows packets: connections stay open, nothing comes back."""
+    with running_redis() as server, ExitStack() as stack:
+        address = dataclasses.replace(server.address, timeout_s=0.3)
+        both.target = movable(open_redis_at(address, stack, clock, Options()).store)
+        both.begin()
+        for number in range(3):
+            save(both.store, f"e{number}", latents(number))
+        both.begin(SHORT_S)
+        with server.hung():
+            for number in range(1, 5):
+                save(both.store, f"e{number}", latents(10 * number))
+            assert both.missed == 8
+            wait_settled(both)  # the client of Redis gives up, and may have been heard all the same
+        both.begin()
+        both.move()
+        assert list_ids(both.target) == [f"e{number}" for number in range(5)]
 
 
 def wait_settled(both: Both) -> None:
