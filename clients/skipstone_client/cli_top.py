@@ -24,8 +24,9 @@ from skipstone_client.cli_output import (
     print_json,
     stdout,
 )
-from skipstone_client.top.samples import Sampler, View, view_of
+from skipstone_client.top.samples import Sampler
 from skipstone_client.top.screen import screen
+from skipstone_client.top.views import View, view_of
 from skipstone_shared.latents import checked_namespace
 
 _HISTORY = 60
@@ -45,9 +46,9 @@ def top(
 ) -> None:
     """Shows live what is served and saved, what waits, and how the services are; Ctrl-C ends it.
 
-    Counts are those of the one orchestrator that answers. With --json a line for every interval.
-    Where the output is no terminal it is as with --once. With --once it ends with 1 where the
-    orchestrator does not answer.
+    Counts are sums over all orchestrators behind the target, which are listed where there are
+    several. With --json a line for every interval. Where the output is no terminal it is as with
+    --once. With --once it ends with 1 where no orchestrator answers.
     """
     with errors_in_one_line():
         checked_namespace(namespace)

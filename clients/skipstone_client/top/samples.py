@@ -1,4 +1,4 @@
-"""Looks at a deployment, and what happened between two looks."""
+"""Looks at a deployment: at every orchestrator behind a name, and at the executors behind them."""
 
 from __future__ import annotations
 
@@ -6,95 +6,51 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
+from skipstone_client._addresses import addresses_of
 from skipstone_client.denoise import DenoiseClient
 from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_client.top.replicas import Replicas
 from skipstone_shared.credentials import Credentials
 from skipstone_shared.denoise_runs import DenoiseStats
 from skipstone_shared.errors import SkipstoneError
-from skipstone_shared.orchestration import DriftReport, HitTier, OrchestratorStats, ServiceState
+from skipstone_shared.orchestration import OrchestratorStats
+
+GONE_FOR_S = 60.0
+"""How long a replica that the name does not stand for any more is told as gone."""
 
 _EXECUTOR_TIMEOUT_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One look.
+    """One look at one replica.
 
     Attributes:
         at_s: When, on a clock that never goes back.
-        stats: What the orchestrator has counted since its start; None where it did not answer.
-        runs: What an executor tells of its runs; None where none could be asked.
-        error: Why there are no stats.
+        stats: What it has counted since its start; None where it did not answer.
+        error: Why there are no stats; empty where the replica is gone.
     """
 
     at_s: float
     stats: OrchestratorStats | None = None
-    runs: DenoiseStats | None = None
     error: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Lately:
-    """What happened between two looks.
+class Look:
+    """One look at all replicas.
 
     Attributes:
-        seconds: Time between them.
-        requests_per_s: Requests served a second.
-        tiers: Requests by tier.
-        executed_steps: Steps run.
-        skipped_steps: Steps skipped.
-        saved: Entries saved.
-        fallbacks: Things that went wrong, by stage and reason.
+        replicas: Samples by address, those of replicas that are gone last.
+        runs: What each executor that could be asked tells of its runs.
     """
 
-    seconds: float
-    requests_per_s: float
-    tiers: Mapping[HitTier, int]
-    executed_steps: int
-    skipped_steps: int
-    saved: int
-    fallbacks: Mapping[str, int]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class View:
-    """What is shown.
-
-    Attributes:
-        target: Whose view it is.
-        error: Why the orchestrator does not answer; empty where it does.
-        lately: Since the look before; None without one, or where another replica answered.
-        running: Generations that the executor runs; None where it cannot be asked.
-        queued: Generations that wait for it, likewise.
-        queued_saves: Entries that wait to be saved.
-        dropped_saves: Entries lost since the start.
-        tiers: Requests by tier since the start.
-        executed_steps: Steps run since the start.
-        skipped_steps: Steps skipped since the start.
-        entry_count: Entries stored; -1: unknown.
-        latent_bytes: Bytes of latents stored; -1: unknown.
-        services: Services behind the orchestrator, with their breakers.
-        drift: What audits found.
-    """
-
-    target: str
-    error: str = ""
-    lately: Lately | None = None
-    running: int | None = None
-    queued: int | None = None
-    queued_saves: int = 0
-    dropped_saves: int = 0
-    tiers: Mapping[HitTier, int] = dataclasses.field(default_factory=dict)
-    executed_steps: int = 0
-    skipped_steps: int = 0
-    entry_count: int = -1
-    latent_bytes: int = -1
-    services: tuple[ServiceState, ...] = ()
-    drift: DriftReport | None = None
+    replicas: Mapping[str, Sample]
+    runs: tuple[DenoiseStats, ...] = ()
 
 
 class Sampler:
-    """Looks at one orchestrator and an executor behind it."""
+    """Looks again and again."""
 
     def __init__(
         self,
@@ -102,104 +58,79 @@ class Sampler:
         namespace: str,
         timeout_s: float,
         credentials: Credentials | None,
+        *,
         clock: Callable[[], float] = time.monotonic,
+        resolve: Callable[[str], tuple[str, ...]] = addresses_of,
     ) -> None:
         """Connects to nothing yet.
 
         Args:
-            target: gRPC target of the orchestrator.
+            target: gRPC target of the orchestrators.
             namespace: Whose entries and bytes are told.
-            timeout_s: Deadline of its answer.
+            timeout_s: Deadline of their answers.
             credentials: Who asks.
             clock: Seconds on a clock that never goes back.
+            resolve: Gives the addresses behind a target, or raises OSError.
         """
         self._namespace = namespace
         self._credentials = credentials
         self._clock = clock
-        self._orchestrator = OrchestratorClient(
-            target, timeout_s=timeout_s, credentials=credentials
+        self._resolve = resolve
+        self._orchestrators = Replicas(
+            target,
+            lambda address, who: OrchestratorClient(address, timeout_s=timeout_s, credentials=who),
+            credentials,
+            resolve,
         )
-        self._executor: DenoiseClient | None = None
-        self._executor_target = ""
+        self._executors: Replicas[DenoiseClient] | None = None
+        self._seen: set[str] = set()
+        self._gone: dict[str, float] = {}
 
-    def look(self) -> Sample:
+    def look(self) -> Look:
         """Looks once. Takes the deadline and a second at most; raises nothing of Skipstone's."""
-        try:
-            stats = self._orchestrator.get_stats(self._namespace)
-        except SkipstoneError as error:
-            return Sample(self._clock(), error=str(error))
-        return Sample(self._clock(), stats, self._runs(stats))
+        answers = self._orchestrators.ask(lambda client: client.get_stats(self._namespace))
+        now = self._clock()
+        replicas = {
+            address: Sample(now, error=str(answer))
+            if isinstance(answer, SkipstoneError)
+            else Sample(now, answer)
+            for address, answer in answers.items()
+        }
+        self._note_gone(set(answers), now)
+        gone = {address: Sample(now) for address in sorted(self._gone)}
+        answered = next((s.stats for s in replicas.values() if s.stats is not None), None)
+        return Look({**replicas, **gone}, () if answered is None else self._runs(answered))
 
     def close(self) -> None:
         """Closes the connections."""
-        self._orchestrator.close()
-        if self._executor is not None:
-            self._executor.close()
+        self._orchestrators.close()
+        if self._executors is not None:
+            self._executors.close()
 
-    def _runs(self, stats: OrchestratorStats) -> DenoiseStats | None:
+    def _note_gone(self, listed: set[str], now: float) -> None:
+        # The target stands for itself until its name is known, and is no replica then.
+        self._seen |= listed - {self._orchestrators.target}
+        for address in self._seen - listed:
+            if now - self._gone.setdefault(address, now) > GONE_FOR_S:
+                self._seen.remove(address)
+        self._gone = {a: at for a, at in self._gone.items() if a in self._seen - listed}
+
+    def _runs(self, stats: OrchestratorStats) -> tuple[DenoiseStats, ...]:
         target = next((s.target for s in stats.services if s.service == "denoise"), "")
+        if self._executors is not None and target != self._executors.target:
+            self._executors.close()
+            self._executors = None
         if not target:
-            return None
-        if self._executor is None or target != self._executor_target:
-            if self._executor is not None:
-                self._executor.close()
-            self._executor = DenoiseClient(
-                target, timeout_s=_EXECUTOR_TIMEOUT_S, credentials=self._credentials
+            return ()
+        if self._executors is None:
+            self._executors = Replicas(
+                target,
+                lambda address, who: DenoiseClient(
+                    address, timeout_s=_EXECUTOR_TIMEOUT_S, credentials=who
+                ),
+                self._credentials,
+                self._resolve,
             )
-            self._executor_target = target
-        try:
-            return self._executor.get_stats()
-        except SkipstoneError:
-            return None  # its name may mean something only inside of a cluster
-
-
-def view_of(target: str, before: Sample | None, now: Sample) -> View:
-    """What is shown after a look.
-
-    Args:
-        target: Whose.
-        before: The look before; None at the first.
-        now: The look.
-    """
-    stats, runs = now.stats, now.runs
-    if stats is None:
-        return View(target, now.error)
-    earlier = None if before is None else before.stats
-    return View(
-        target,
-        lately=None if before is None or earlier is None else _lately(before, earlier, now, stats),
-        running=None if runs is None else runs.running_count,
-        queued=None if runs is None else runs.queued_count,
-        queued_saves=stats.queued_saves,
-        dropped_saves=stats.dropped_saves,
-        tiers=stats.tiers,
-        executed_steps=stats.executed_steps,
-        skipped_steps=stats.skipped_steps,
-        entry_count=stats.entry_count,
-        latent_bytes=stats.latent_bytes,
-        services=stats.services,
-        drift=stats.drift,
-    )
-
-
-def _lately(
-    before: Sample, earlier: OrchestratorStats, now: Sample, stats: OrchestratorStats
-) -> Lately | None:
-    seconds = now.at_s - before.at_s
-    tiers = {tier: stats.tiers.get(tier, 0) - earlier.tiers.get(tier, 0) for tier in HitTier}
-    executed = stats.executed_steps - earlier.executed_steps
-    skipped = stats.skipped_steps - earlier.skipped_steps
-    saved = stats.saved_count - earlier.saved_count
-    # Counts go back when the replica was started again, or another one has answered.
-    if seconds <= 0 or min(*tiers.values(), executed, skipped, saved) < 0:
-        return None
-    counts = {k: n - earlier.fallbacks.get(k, 0) for k, n in stats.fallbacks.items()}
-    return Lately(
-        seconds,
-        sum(tiers.values()) / seconds,
-        tiers,
-        executed,
-        skipped,
-        saved,
-        {name: count for name, count in counts.items() if count > 0},
-    )
+        # Their name may mean something only inside of a cluster.
+        answers = self._executors.ask(DenoiseClient.get_stats).values()
+        return tuple(answer for answer in answers if not isinstance(answer, SkipstoneError))

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +41,11 @@ def require_mounts() -> None:
         pytest.skip(
             f"NOT TESTED: `unshare --mount` needs root (apt-get install util-linux): {error}"
         )
+
+
+def with_hosts(hosts: Path, command: Sequence[str]) -> list[str]:
+    """A command that sees a file as /etc/hosts."""
+    return ["unshare", "--mount", "sh", "-c", _MOUNT, str(hosts), *command]
 
 
 class Pod:
@@ -71,7 +76,7 @@ class Pod:
         command = [str(Path(sys.executable).parent / program), *words]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["unshare", "--mount", "sh", "-c", _MOUNT, str(hosts), *command],
+                with_hosts(hosts, command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
