@@ -29,6 +29,7 @@ from skipstone_shared.orchestration import CacheMode, ReuseKind
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 from skipstone_shared.stored_entries import MAX_LEASE_S, MIN_LEASE_S
 
+_LEAST_OF_PROMPTS = 0.3
 _PUBLISHED = ("0.95:25", "0.9:20", "0.85:15", "0.75:10", "0.65:5")
 
 
@@ -106,9 +107,10 @@ class OrchestratorSettings(CallerSettings):
     sigma_floor: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Noise level, 0 to 1, below which nothing is skipped."""
 
-    min_similarity: float = Field(default=0.3, ge=0.0, le=1.0)
-    """Least cosine similarity of a donor; requests can only raise it. Low, since the gate decides:
-    a prompt and its rewrite with much detail may have 0.4."""
+    min_similarity: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Least cosine similarity of a donor; requests can only raise it. Unset: 0.3, since the gate
+    decides and a prompt and its rewrite with much detail may have 0.4; 0 with donor_vectors frames,
+    where each model has a range of its own (CLIP 0.2 to 0.35)."""
 
     reuse_kind: Literal["renoise", "trajectory"] = "renoise"
     """How a donor's latent is used when a request does not say: renoise mixes its clean latent with
@@ -184,6 +186,9 @@ class OrchestratorSettings(CallerSettings):
 
     call_timeout_s: float = Field(default=5.0, gt=0.0)
     """Deadline of every other call, in seconds: saves, lists, deletes."""
+
+    frames_timeout_s: float = Field(default=30.0, gt=0.0)
+    """Deadline of a vector of frames at a save, in seconds: a model that sees takes its time."""
 
     breaker_failures: int = Field(default=2, ge=1)
     """Failures in a row that open a breaker; a refused connection opens it at once."""
@@ -322,12 +327,18 @@ class OrchestratorSettings(CallerSettings):
             )
         return self
 
+    @property
+    def _least_similarity(self) -> float:
+        if self.min_similarity is not None:
+            return self.min_similarity
+        return 0.0 if self.sampled_frames else _LEAST_OF_PROMPTS
+
     def policy(self) -> ReusePolicy:
         """The reuse policy these settings make."""
         return ReusePolicy(
             tables=Tables.alike(parse_table(self.similarity_table)),
             sigma_floor=self.sigma_floor,
-            min_similarity=self.min_similarity,
+            min_similarity=self._least_similarity,
             default_kind=ReuseKind(self.reuse_kind),
             max_donor_depth=self.max_donor_depth,
             key_levels=self.key_levels,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skipstone_orchestrator.backends import Embedder
-from skipstone_orchestrator.guard import Guard
+from skipstone_orchestrator.guard import Guard, within
 from skipstone_shared.embeddings import Embedding, EmbeddingInput, EncodedImage
 from skipstone_shared.errors import InvalidArgument, SkipstoneError
 from skipstone_shared.frame_samples import frames_model_id
@@ -21,18 +21,28 @@ from skipstone_shared.structured_logging import get_logger
 class DonorVectors:
     """Makes the vectors of entries. Shared by all requests; keeps nothing of any."""
 
-    def __init__(self, embedder: Embedder, guard: Guard, *, frames: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        guard: Guard,
+        *,
+        frames: int,
+        timeout_s: float,
+        frames_timeout_s: float,
+    ) -> None:
         """Creates it.
 
         Args:
             embedder: Makes vectors.
             guard: Its guard.
             frames: Frames of an entry that are looked at; 0: entries are found by their prompts.
-            timeout_s: Seconds that a vector may take.
+            timeout_s: Seconds that the vector of a prompt may take.
+            frames_timeout_s: Seconds that one of frames may take.
         """
         self._embedder = embedder
         self._guard = guard
         self._timeout_s = timeout_s
+        self._frames_timeout_s = frames_timeout_s
         self.frames = frames
 
     def searched(self, embedding: Embedding) -> str:
@@ -62,18 +72,23 @@ class DonorVectors:
         """
         if self.frames and frames:
             try:
-                seen = await self._guard.call(lambda: self._see(namespace, frames), self._timeout_s)
+                return await self._of_frames(namespace, frames)
             except InvalidArgument as error:
                 get_logger().warning(
                     "frames cannot be embedded, the entry is kept under its prompt",
                     error=error.message,
                 )
-            else:
-                return seen
         if known is not None:
             return known
         return await self._guard.call(
             lambda: self._embedder.embed_text(prompt, namespace=namespace), self._timeout_s
+        )
+
+    async def _of_frames(self, namespace: str, frames: Sequence[EncodedImage]) -> Embedding:
+        """Asks without a say in the breaker: who is slow to see is not away for prompts."""
+        await self._guard.check()
+        return await within(
+            lambda: self._see(namespace, frames), self._frames_timeout_s, self._guard.service
         )
 
     async def _see(self, namespace: str, frames: Sequence[EncodedImage]) -> Embedding:

@@ -121,6 +121,7 @@ class Orchestrator:
             self._guards.embedding,
             frames=settings.sampled_frames,
             timeout_s=settings.call_timeout_s,
+            frames_timeout_s=settings.frames_timeout_s,
         )
         self._denoise_guard = self._make_denoise_guard()
         self._writer = self._make_writer()

@@ -12,9 +12,9 @@ from skipstone_shared.errors import InvalidArgument
 MAX_FRAMES = 16
 """Most frames of one clip."""
 
-MAX_FRAME_BYTES = 1 << 18
-"""Bytes of one encoded frame: 16 of them fit into one gRPC message. A JPEG of pure noise at the
-size below has 190 kB."""
+MAX_FRAME_BYTES = 240_000
+"""Bytes of one encoded frame: 16 of them fit into one gRPC message of 4 MiB with all else that it
+has. A JPEG of pure noise at the size below has 190 kB."""
 
 SAMPLE_SIDE = 448
 """Pixels of the longer side: what models that see look at, or more."""

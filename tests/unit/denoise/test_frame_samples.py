@@ -11,8 +11,11 @@ from PIL import Image, ImageDraw
 from tests.unit.denoise.engine_rig import PARAMS, Rig, open_rig
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, wan_pipeline
 
+from skipstone.embedding.v1 import embedding_pb2
+from skipstone.orchestrator.v1 import orchestrator_pb2
 from skipstone_shared.denoise_runs import DenoiseFinished
-from skipstone_shared.embeddings import EncodedImage
+from skipstone_shared.embedding_messages import input_to_message
+from skipstone_shared.embeddings import EmbeddingInput, EncodedImage
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.frame_samples import (
     MAX_FRAME_BYTES,
@@ -21,6 +24,7 @@ from skipstone_shared.frame_samples import (
     checked_frames,
     sampled_frames,
 )
+from skipstone_shared.generation_messages import frames_to_messages
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -105,3 +109,10 @@ def test_a_frame_that_cannot_be_one_is_named(frame: EncodedImage, field: str) ->
     assert refused.value.field == field
     with pytest.raises(InvalidArgument, match="17 frames"):
         checked_frames([EncodedImage("image/png", b"x")] * (MAX_FRAMES + 1))
+
+
+def test_frames_of_the_largest_size_fit_into_a_message_of_a_save_and_of_a_vector() -> None:
+    frames = [EncodedImage("image/jpeg", bytes(MAX_FRAME_BYTES))] * MAX_FRAMES
+    save = orchestrator_pb2.SaveRequest(prompt="x" * 20_000, frames=frames_to_messages(frames))
+    embed = embedding_pb2.EmbedRequest(inputs=[input_to_message(EmbeddingInput("", tuple(frames)))])
+    assert max(save.ByteSize(), embed.ByteSize()) < (4 << 20) - 100_000

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
-from tests.unit.orchestrator.fakes import BagOfWords, MemoryIndex, fingerprint
+from tests.unit.orchestrator.fakes import HANG, BagOfWords, MemoryIndex, fingerprint
 from tests.unit.orchestrator.site import Site, in_loop, restarted, running_site
 
 from skipstone_orchestrator.config import OrchestratorSettings
@@ -78,6 +79,18 @@ async def test_frames_that_no_model_reads_do_not_cost_the_entry() -> None:
 
 
 @in_loop
+async def test_a_model_that_is_slow_to_see_is_asked_for_prompts_all_the_same() -> None:
+    async with running_site(donor_vectors=FRAMES, frames_timeout_s=0.02) as site:
+        site.embedder.trouble["embed"] = HANG
+        for seed in range(4):
+            told = (await site.generate(PROMPT, seed=seed)).provenance
+            assert told.fallbacks == ()
+        stats = await site.orchestrator.replica.stats("")
+        assert stats.dropped_saves == 4
+        assert {state.breaker.value for state in stats.services} == {"closed"}
+
+
+@in_loop
 async def test_an_embedding_service_that_is_away_drops_the_save_as_it_does_with_prompts() -> None:
     async with running_site(donor_vectors=FRAMES) as site:
         site.embedder.trouble["embed"] = Unavailable("gone")
@@ -132,6 +145,14 @@ async def test_the_capabilities_say_by_what_donors_are_found() -> None:
     by_frames, by_prompts = Site(donor_vectors=FRAMES, donor_frames=5), Site()
     told = [await site.orchestrator.replica.capabilities() for site in (by_frames, by_prompts)]
     assert [each.donor_frames for each in told] == [5, 0]
+
+
+def test_the_least_similarity_is_that_of_what_is_compared() -> None:
+    def least(**settings: Any) -> float:
+        return OrchestratorSettings(**settings).policy().min_similarity
+
+    assert (least(), least(donor_vectors=FRAMES)) == (0.3, 0.0)
+    assert least(min_similarity=0.5) == least(min_similarity=0.5, donor_vectors=FRAMES) == 0.5
 
 
 def test_frames_without_a_gate_are_refused() -> None:

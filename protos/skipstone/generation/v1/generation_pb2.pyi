@@ -751,7 +751,7 @@ class FrameSample(_message.Message):
     media_type: _builtins.str
     """image/png or image/jpeg."""
     data: _builtins.bytes
-    """Encoded bytes: 1 to 262,144."""
+    """Encoded bytes: 1 to 240,000."""
     def __init__(
         self,
         *,
