@@ -30,15 +30,16 @@ from skipstone_denoise.callback_arguments import (
     bound_arguments,
     read_call,
 )
+from skipstone_denoise.computing import computing_facts
 from skipstone_denoise.config import DenoiseSettings
-from skipstone_denoise.fingerprint import fingerprint_model, fingerprint_run
+from skipstone_denoise.fingerprint import fingerprint_model, fingerprint_run, with_settings
+from skipstone_denoise.guiders import draws_at_random, guiders_of
 from skipstone_denoise.model_inspection import inspect_model
 from skipstone_denoise.pipeline_call import CallHooks, has_step_callback, request_pipeline
 from skipstone_denoise.pipeline_probe import (
     PLACEHOLDER_PROMPT,
     PipelineProbe,
     PlaceholderEncoder,
-    denoisers,
 )
 from skipstone_denoise.planning import resume_kinds
 from skipstone_denoise.resume import checked_history
@@ -89,8 +90,9 @@ class SkipstoneCallback:
         """Hashes the pipeline's weights and runs one small step and the decoder, to see how.
 
         Args:
-            pipeline: A diffusers pipeline, loaded and on its device. Load adapters before or
-                later as you like; other changes of its weights need a new callback.
+            pipeline: A diffusers pipeline, loaded and on its device. Adapters and how it computes
+                (attention, tiling, compilation, caches, element types) are looked at in every
+                call; other changes of its weights need a new callback.
             session: Where latents are reused from and stored; None: the default ports here.
             cache: How calls use the cache; None: as the session says.
             model_id: Name of the model in the keys; empty: where it was loaded from.
@@ -170,6 +172,8 @@ class SkipstoneCallback:
         return self._pipeline(**arguments)
 
     def _planned(self, arguments: dict[str, Any]) -> _Call:
+        if any(map(draws_at_random, guiders_of(self._pipeline).values())):
+            raise NotCacheable("a guider drops a share of a layer at random")
         says = read_call(arguments, self._profile, type(self._pipeline))
         kinds = resume_kinds(self._pipeline.scheduler, self._profile)
         if not kinds:
@@ -187,25 +191,19 @@ class SkipstoneCallback:
         except InvalidArgument as error:
             raise NotCacheable(error.message) from None
         fingerprint = fingerprint_run(
-            self._model,
+            with_settings(self._model, computing_facts(self._pipeline)),
             self._profile,
             says.params,
             schedule,
             prepared.latent_shape,
             self._profile.guidance_mode(says.params, prepared.guided),
-            self._block_cache(),
+            "",
             self._adapters.fingerprints(),
         )
         # A script's call is not the executor's, which sets arguments of its own: never share.
         fingerprint = dataclasses.replace(fingerprint, reference_hashes=("script", *says.hashes))
         run = EngineRun(fingerprint, schedule.sigmas, says.seed)
         return _Call(says, run, schedule, prepared.scheduler, kinds)
-
-    def _block_cache(self) -> str:
-        """What diffusers' own caching of the denoisers is set to; empty when it is off."""
-        modules = denoisers(self._pipeline).values()
-        configs = [getattr(module, "_cache_config", None) for module in modules]
-        return repr(configs) if any(config is not None for config in configs) else ""
 
     def _options(self, call: _Call) -> CacheOptions:
         """The options, without what the scheduler cannot do."""

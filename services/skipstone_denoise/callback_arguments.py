@@ -103,6 +103,10 @@ def read_call(arguments: Mapping[str, Any], profile: ModelProfile, defaults: Any
     )
     others = sorted(given.keys() - _NOT_LATENTS - _IN_PARAMS - {second})
     hashes = tuple(f"{name}={argument_hash(given[name], name)}" for name in others)
+    where = torch.device(arguments["generator"].device).type
+    if where != "cpu":
+        # The same seed is other noise there.
+        hashes = (*hashes, f"generator={where}")
     return CallSays(params.prompt, fresh_seed(arguments["generator"]), params, hashes)
 
 

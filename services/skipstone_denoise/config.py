@@ -12,7 +12,7 @@ from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.generation import BlockCacheConfig
 from skipstone_shared.ports import DEFAULT_PORTS, default_target
 
-_SWITCHED_FOR_ALL = frozenset(
+ATTENTION_SWITCHED_FOR_ALL = frozenset(
     {"_native_cudnn", "_native_efficient", "_native_flash", "_native_math"}
 )
 """Attention backends that are flags of the whole process while a call lasts."""
@@ -198,7 +198,10 @@ class DenoiseSettings(CallerSettings):
 
     @model_validator(mode="after")
     def _one_at_a_time(self) -> Self:
-        if self.attention_backend in _SWITCHED_FOR_ALL and self.max_concurrent_requests > 1:
+        if (
+            self.attention_backend in ATTENTION_SWITCHED_FOR_ALL
+            and self.max_concurrent_requests > 1
+        ):
             raise ValueError(
                 f"attention_backend is {self.attention_backend}, so max_concurrent_requests must "
                 "be 1: torch switches it on and off for all requests at once"

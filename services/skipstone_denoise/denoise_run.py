@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from skipstone_denoise.schedule import renoised
 from skipstone_denoise.scheduler_resume import capture_history
 from skipstone_denoise.scheduler_view import SchedulerView
 from skipstone_denoise.snapshots import SnapshotRecorder
+from skipstone_denoise.turns import Turns
 from skipstone_shared.denoise_runs import DenoiseEvent, DenoiseFinished, ResumeKind
 from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import Cancelled, Internal
@@ -49,6 +51,7 @@ class SharedModel:
             Reentrant, so that a pipeline that goes on after its loop cannot wait for itself.
         placeholder: Stands in for the text encoder where no prompt matters.
         form: How output is encoded.
+        turns: Of computations, where the pipeline's weights are moved; None where they stay.
     """
 
     pipeline: Any
@@ -57,6 +60,7 @@ class SharedModel:
     decoder_lock: threading.RLock
     placeholder: PlaceholderEncoder
     form: ArtifactFormat
+    turns: Turns | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -134,8 +138,10 @@ class DenoiseRun(CallHooks):
         Raises:
             Cancelled: `is_cancelled` said so.
         """
+        turns = self._model.turns
         try:
-            output = self._call()
+            with nullcontext() if turns is None else turns.turn():
+                output = self._call()
         finally:
             if self._decoding:
                 self._model.decoder_lock.release()
@@ -223,6 +229,9 @@ class DenoiseRun(CallHooks):
         took_s = now - self._times.step_began
         self._emit(StepProgress(step_index, self._plan.loop_length, took_s, reused))
         self._times.step_began = now
+        if self._model.turns is not None:
+            self._model.turns.let_others()
+            self._times.step_began = self._clock()
 
     def loop_ended(self) -> None:
         """Ends block caching and takes the autoencoder, unless nothing is decoded."""

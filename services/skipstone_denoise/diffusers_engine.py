@@ -15,21 +15,24 @@ from typing import Any
 from skipstone_denoise.admission import Admission
 from skipstone_denoise.artifacts import ArtifactFormat, VideoFormat
 from skipstone_denoise.block_cache_start import check_default_block_cache, usable_block_caching
+from skipstone_denoise.computing import computing_facts
+from skipstone_denoise.concurrency import check_concurrency, moves_weights
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.denoise_run import DenoiseRun, SharedModel
 from skipstone_denoise.engine import never_cancelled
 from skipstone_denoise.fingerprint import fingerprint_model, with_settings
+from skipstone_denoise.guiders import check_guiders
 from skipstone_denoise.latent_comparison import LatentComparison
 from skipstone_denoise.latent_store import LatentStores
 from skipstone_denoise.model_inspection import inspect_model
 from skipstone_denoise.pipeline_probe import PipelineProbe, PlaceholderEncoder
-from skipstone_denoise.placement import changed_numbers, place
-from skipstone_denoise.planning import Planner, RunPlan, resume_kinds
+from skipstone_denoise.placement import place
+from skipstone_denoise.planning import Planner, RunPlan, model_resume, resume_kinds
 from skipstone_denoise.request_checks import check_request
 from skipstone_denoise.resume import DonorReader
 from skipstone_denoise.run_counters import RunCounters
-from skipstone_denoise.scheduler_resume import scheduler_resume
 from skipstone_denoise.snapshots import SnapshotRecorder, SnapshotWriter
+from skipstone_denoise.turns import Turns
 from skipstone_shared.denoise_runs import (
     DenoiseCapabilities,
     DenoiseEvent,
@@ -74,18 +77,21 @@ class DiffusersEngine:
         """
         self._settings = settings
         self._clock = clock
+        fingerprint = fingerprint_model(pipeline, settings.model, settings.model_revision)
+        place(pipeline, settings)
+        check_guiders(pipeline)
+        check_concurrency(pipeline, settings.max_concurrent_requests)
+        fingerprint = with_settings(fingerprint, computing_facts(pipeline))
+        turns = Turns() if moves_weights(pipeline) else None
         encode_lock, decoder_lock = threading.Lock(), threading.RLock()
         placeholder = PlaceholderEncoder(encode_lock)
-        probe = PipelineProbe(pipeline, placeholder, decoder_lock)
-        fingerprint = fingerprint_model(pipeline, settings.model, settings.model_revision)
-        fingerprint = with_settings(fingerprint, changed_numbers(settings))
-        place(pipeline, settings)
+        probe = PipelineProbe(pipeline, placeholder, decoder_lock, turns)
         self._profile = inspect_model(pipeline, settings, probe)
         form = ArtifactFormat(
             VideoFormat(settings.video_format), self._profile.frame_rate, settings.video_crf
         )
         self._model = SharedModel(
-            pipeline, self._profile, encode_lock, decoder_lock, placeholder, form
+            pipeline, self._profile, encode_lock, decoder_lock, placeholder, form, turns
         )
         self._block_caching = usable_block_caching(pipeline, settings, self._profile, probe)
         self._planner = Planner(
@@ -133,7 +139,7 @@ class DiffusersEngine:
             max_size=profile.max_size,
             max_concurrent_requests=self._settings.max_concurrent_requests,
             resume_kinds=resume_kinds(pipeline.scheduler, profile),
-            scheduler_resume=scheduler_resume(pipeline.scheduler),
+            scheduler_resume=model_resume(pipeline.scheduler, profile),
             default_num_frames=profile.default_num_frames,
             max_num_frames=profile.max_num_frames,
             block_cache_supported=self._block_caching.supported,
@@ -282,7 +288,7 @@ class DiffusersEngine:
             request.namespace,
             request.snapshots,
             plan,
-            scheduler_resume(self._model.pipeline.scheduler),
+            model_resume(self._model.pipeline.scheduler, self._profile),
             depth=depth,
             on_written=emit,
         )

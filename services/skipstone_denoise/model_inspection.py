@@ -14,6 +14,7 @@ from PIL import Image
 
 from skipstone_client.torch_arrays import dtype_of
 from skipstone_denoise.config import DenoiseSettings
+from skipstone_denoise.guiders import guiders_of, remembers_steps
 from skipstone_denoise.model_families import native_frame_rate
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.model_profile import ModelProfile
@@ -114,6 +115,7 @@ def _profile_of_signature(pipeline: Any, settings: DenoiseSettings) -> ModelProf
         required_references=frozenset(required),
         shift_key=_shift_key(pipeline.scheduler.config),
         starts_from_noise="strength" not in parameters,
+        remembers_steps=any(map(remembers_steps, guiders_of(pipeline).values())),
     )
 
 

@@ -34,6 +34,7 @@ class ModelProfile:
         shift_key: Scheduler setting that `shift` sets; empty when it has none.
         adapters: Names of the adapters that are loaded.
         starts_from_noise: Whether the pipeline begins at step 0 (image-to-image ones do not).
+        remembers_steps: Whether guidance depends on steps before (a guider with momentum).
         guided_mode: How the pipeline evaluates guidance when it does.
         loop_dtype: Element type of the latents that leave a step.
         default_block_cache: Block caching when a request says nothing of it.
@@ -60,6 +61,7 @@ class ModelProfile:
     shift_key: str = ""
     adapters: tuple[str, ...] = ()
     starts_from_noise: bool = True
+    remembers_steps: bool = False
     guided_mode: GuidanceMode = GuidanceMode.NONE
     loop_dtype: DType = DType.FLOAT32
     default_block_cache: BlockCacheConfig | None = None

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from diffusers.guiders.guider_utils import BaseGuidance
 
+from skipstone_denoise.guiders import guiders_of, own_guiders, unhook
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_shared.generation import GenerationParams
 
@@ -87,7 +87,7 @@ def call_pipeline(
     *,
     latents_lock: AbstractContextManager[Any] | None = None,
 ) -> Any:
-    """Calls a pipeline once and returns its first output.
+    """Calls a pipeline once and returns its first output. However it ends, nothing stays behind.
 
     Args:
         pipeline: The loaded pipeline; it is not changed.
@@ -110,7 +110,11 @@ def call_pipeline(
             "callback_on_step_end": on_step_end,
             "callback_on_step_end_tensor_inputs": ["latents"],
         }
-    return mine(**arguments)[0]
+    try:
+        return mine(**arguments)[0]
+    except BaseException:
+        _tidy_up(pipeline, mine)
+        raise
 
 
 def request_pipeline(
@@ -135,7 +139,7 @@ def request_pipeline(
         hooks.loop_begins(mine)
         return _LoopBar(() if iterable is None else iterable, hooks.loop_ended)
 
-    mine.__dict__.update(_own_guiders(pipeline, scheduler))
+    mine.__dict__.update(own_guiders(pipeline, scheduler))
     # Not by plain assignment: a pipeline would enter the wrapper's class in its configuration.
     mine.__dict__.update(
         scheduler=scheduler,
@@ -146,28 +150,12 @@ def request_pipeline(
     return mine
 
 
-def _own_guiders(pipeline: Any, scheduler: Any) -> dict[str, Any]:
-    """Copies of the parts that combine guided predictions, which count steps on themselves.
-
-    HunyuanVideo 1.5 has one. Shared, it would mix up the requests that run at once; and in a
-    resumed run it must count the steps that are not run, since it may guide only some of them.
-    """
-    return {
-        name: _counting_from(part, scheduler)
-        for name, part in pipeline.components.items()
-        if isinstance(part, BaseGuidance)
-    }
-
-
-def _counting_from(guider: BaseGuidance, scheduler: Any) -> BaseGuidance:
-    mine = copy.deepcopy(guider)
-    set_state = mine.set_state
-
-    def set_absolute_state(step: int, num_inference_steps: int, timestep: Any) -> None:
-        set_state(scheduler.skipped_steps + step, scheduler.loop_length, timestep)
-
-    mine.__dict__["set_state"] = set_absolute_state
-    return mine
+def _tidy_up(pipeline: Any, mine: Any) -> None:
+    """Leaves the shared modules as a call that succeeds leaves them."""
+    unhook(pipeline, {name: getattr(mine, name) for name in guiders_of(pipeline)})
+    if getattr(pipeline, "_all_hooks", None):
+        # Offloaded models go back to main memory, as stock pipelines see to at the end of a call.
+        pipeline.maybe_free_model_hooks()
 
 
 def has_step_callback(pipeline_class: type) -> bool:

@@ -6,13 +6,14 @@ import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any
 
 import torch
 
 from skipstone_denoise.pipeline_call import CallHooks, call_pipeline, has_step_callback
 from skipstone_denoise.scheduler_view import SchedulerView
+from skipstone_denoise.turns import Turns
 from skipstone_shared.latents import GuidanceMode
 
 PLACEHOLDER_PROMPT = "a picture"
@@ -80,15 +81,24 @@ class PipelineProbe:
         pipeline: Any,
         placeholder: PlaceholderEncoder,
         latents_lock: AbstractContextManager[Any],
+        turns: Turns | None = None,
     ) -> None:
-        """Holds what all requests share."""
+        """Holds what all requests share.
+
+        Args:
+            pipeline: The loaded pipeline.
+            placeholder: Encodes in the place of the text encoder.
+            latents_lock: Held while latents are prepared.
+            turns: Of computations, where the pipeline's weights are moved; None where they stay.
+        """
         self._pipeline = pipeline
         self._placeholder = placeholder
         self._latents_lock = latents_lock
+        self._turns = turns
 
     def of(self, pipeline: Any) -> PipelineProbe:
         """A probe of another pipeline object around the same models."""
-        return PipelineProbe(pipeline, self._placeholder, self._latents_lock)
+        return PipelineProbe(pipeline, self._placeholder, self._latents_lock, self._turns)
 
     def prepare(self, scheduler: Any, arguments: dict[str, Any]) -> Prepared:
         """Lets the pipeline check and prepare everything and stops it before its loop.
@@ -97,7 +107,8 @@ class PipelineProbe:
             ValueError: the pipeline refuses the arguments.
         """
         hooks = _PrepareHooks(self._placeholder)
-        with suppress(_Stop):
+        turn = nullcontext() if self._turns is None else self._turns.turn()
+        with turn, suppress(_Stop):
             call_pipeline(
                 self._pipeline,
                 SchedulerView(scheduler),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from diffusers.models.attention_dispatch import AttentionBackendName
 
+from skipstone_denoise.attention import is_dispatched, processors
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.pipeline_probe import denoisers
@@ -53,6 +53,7 @@ def place(pipeline: Any, settings: DenoiseSettings) -> None:
     wanted: list[tuple[str, str, Callable[[], object]]] = []
     if settings.attention_backend:
         backend = settings.attention_backend
+        _check_dispatched(pipeline, backend)
         for module in denoisers(pipeline).values():
             use = _method(module, "set_attention_backend", "attention_backend")
             wanted.append(("attention_backend", backend, partial(use, backend)))
@@ -76,20 +77,15 @@ def place(pipeline: Any, settings: DenoiseSettings) -> None:
             ) from error
 
 
-def changed_numbers(settings: DenoiseSettings) -> Mapping[str, str]:
-    """Settings of this kind that are in force and change latents, for the fingerprint.
-
-    Where weights lie changes nothing, and slicing treats one video at a time as without. Tiling
-    changes what the autoencoder makes of a picture that a video begins with.
-    """
-    told = {
-        "attention": settings.attention_backend,
-        "compile": settings.compile.replace("none", ""),
-        "tiling": "on" if settings.vae_tiling else "",
-    }
-    if settings.compile != "none" and settings.compile_mode != "default":
-        told["compile"] += f"-{settings.compile_mode}"
-    return MappingProxyType({name: value for name, value in told.items() if value})
+def _check_dispatched(pipeline: Any, backend: str) -> None:
+    """Refuses a backend that no attention would go through: it would be in the key, and a lie."""
+    used = [one for module in denoisers(pipeline).values() for one in processors(module)]
+    if not any(map(is_dispatched, used)):
+        names = sorted({type(one).__name__ for one in used})
+        raise ModelUnusable(
+            f"attention_backend is {backend}, but no attention of {type(pipeline).__name__} goes "
+            f"through diffusers' backends (it has {', '.join(names) or 'none'}); leave it empty"
+        )
 
 
 def _method(part: Any, name: str, setting: str) -> Callable[..., object]:

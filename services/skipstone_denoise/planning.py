@@ -208,11 +208,17 @@ def _without_inputs(params: GenerationParams) -> GenerationParams:
     return dataclasses.replace(params, prompt="", seed=None, reference_inputs=())
 
 
+def model_resume(scheduler: Any, profile: ModelProfile) -> SchedulerResume:
+    """Whether a model with its scheduler can go on from a latent."""
+    # Momentum of guidance is kept by no snapshot.
+    return SchedulerResume.UNSUPPORTED if profile.remembers_steps else scheduler_resume(scheduler)
+
+
 def resume_kinds(scheduler: Any, profile: ModelProfile) -> tuple[ResumeKind, ...]:
     """Ways of resuming that are safe with a model and its scheduler."""
     if not profile.starts_from_noise:
         return ()
-    if scheduler_resume(scheduler) is SchedulerResume.UNSUPPORTED:
+    if model_resume(scheduler, profile) is SchedulerResume.UNSUPPORTED:
         return (ResumeKind.DECODE,)
     renoise = (ResumeKind.RENOISE,) if can_renoise(scheduler) else ()
     return (ResumeKind.TRAJECTORY, *renoise, ResumeKind.DECODE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from PIL import Image
 from tests.contract.reuse_rig import ReuseRig, open_reuse_rig
 from tests.contract.test_reuse_session import closed_port
+from tests.unit.denoise.engine_rig import PARAMS, MemoryLatents
 from tests.unit.denoise.tiny_pipelines import (
     cogview4_pipeline,
     flux_pipeline,
@@ -24,6 +26,8 @@ from tests.unit.denoise.tiny_pipelines import (
 from skipstone_client import ReuseSession
 from skipstone_denoise.callback import SkipstoneCallback
 from skipstone_denoise.callback_arguments import NotCacheable, argument_hash
+from skipstone_denoise.config import DenoiseSettings
+from skipstone_denoise.diffusers_engine import DiffusersEngine
 from skipstone_denoise.pipeline_loader import prepared_pipeline
 from skipstone_shared.orchestration import CacheOptions, HitTier, ReuseKind
 
@@ -162,6 +166,37 @@ def test_calls_that_differ_in_anything_but_the_prompt_share_nothing(
         told = skipstone.provenance
         assert told is not None
         assert (told.tier, told.reason) == (HitTier.MISS, "NO_CANDIDATE"), change
+
+
+def test_calls_of_a_pipeline_that_computes_in_another_way_share_nothing(
+    skipstone: SkipstoneCallback, pipeline: Any
+) -> None:
+    """Looked at in every call, since a script may switch it between two of them."""
+
+    def tier() -> HitTier:
+        skipstone("a blue circle", **arguments(1))
+        assert skipstone.flush(30.0)
+        assert skipstone.provenance is not None
+        return skipstone.provenance.tier
+
+    assert [tier(), tier()] == [HitTier.MISS, HitTier.APPROXIMATE]
+    pipeline.vae.enable_tiling()
+    try:
+        assert tier() is HitTier.MISS
+    finally:
+        pipeline.vae.disable_tiling()
+    assert tier() is HitTier.APPROXIMATE
+
+
+def test_the_executor_tells_the_same_of_the_same_pipeline(
+    skipstone: SkipstoneCallback, pipeline: Any
+) -> None:
+    settings = DenoiseSettings(latent_kv_target="")
+    with closing(DiffusersEngine(pipeline, settings, lambda _target: MemoryLatents())) as engine:
+        planned = engine.plan(PARAMS).fingerprint
+    called = skipstone._planned({"prompt": PROMPT, **arguments()}).run.fingerprint
+    assert planned.library_versions == called.library_versions
+    assert planned.weights_hash == called.weights_hash
 
 
 def used(seed: int) -> torch.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.diffusers_engine import DiffusersEngine
@@ -25,7 +27,12 @@ from skipstone_shared.denoise_runs import (
     SnapshotPlan,
 )
 from skipstone_shared.errors import LatentNotFound
-from skipstone_shared.generation import Artifact, GenerationParams
+from skipstone_shared.generation import (
+    Artifact,
+    GenerationParams,
+    ReferenceInput,
+    ReferenceRole,
+)
 from skipstone_shared.latents import LATENTS_PART, LatentRef, SnapshotMetadata, checksum
 from skipstone_shared.stored_entries import Snapshot
 from skipstone_shared.tensor_messages import arrays_from_parts
@@ -160,6 +167,13 @@ def open_rig(pipeline: Any, **settings: Any) -> Iterator[Rig]:
         yield rig
     finally:
         rig.engine.close()
+
+
+def picture_of(colour: str) -> ReferenceInput:
+    """A picture to begin with."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64), colour).save(buffer, "PNG")
+    return ReferenceInput(ReferenceRole.IMAGE, "image/png", buffer.getvalue())
 
 
 def trajectory(ref: LatentRef) -> ResumeFrom:

@@ -104,7 +104,7 @@ def test_a_changed_model_is_cached_like_a_plain_one(
 ) -> None:
     pipeline = PIPELINES[name]()
     change(pipeline)
-    with open_rig(pipeline) as rig:
+    with open_rig(pipeline, max_concurrent_requests=1) as rig:
         assert rig.run(NEVER).picture == rig.run(PLAIN).picture
         report = rig.run(SOMETIMES).finished.block_cache
         assert report is not None

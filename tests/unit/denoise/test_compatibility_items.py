@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,8 +20,7 @@ from diffusers import (
     FlowMatchEulerDiscreteScheduler,
 )
 from peft import LoraConfig
-from PIL import Image
-from tests.unit.denoise.engine_rig import PARAMS, STEPS, Rig, open_rig
+from tests.unit.denoise.engine_rig import PARAMS, STEPS, Rig, open_rig, picture_of
 from tests.unit.denoise.tiny_pipelines import (
     cogview4_pipeline,
     flux_pipeline,
@@ -36,7 +34,7 @@ from tests.unit.denoise.tiny_pipelines import (
 
 from skipstone_denoise import fingerprint
 from skipstone_shared.errors import CompatibilityMismatch
-from skipstone_shared.generation import BlockCacheConfig, ReferenceInput, ReferenceRole
+from skipstone_shared.generation import BlockCacheConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -336,14 +334,10 @@ def test_the_negative_prompt(rig: Rig) -> None:
 
 
 def test_a_reference_input() -> None:
-    def reference(colour: str) -> tuple[ReferenceInput, ...]:
-        buffer = io.BytesIO()
-        Image.new("RGB", (16, 16), colour).save(buffer, "PNG")
-        return (ReferenceInput(ReferenceRole.IMAGE, "image/png", buffer.getvalue()),)
-
     with open_rig(wan_image_pipeline()) as rig:
         keys = {
-            key(rig, num_frames=5, reference_inputs=reference(colour)) for colour in ("red", "blue")
+            key(rig, num_frames=5, reference_inputs=(picture_of(colour),))
+            for colour in ("red", "blue")
         }
         assert len(keys) == 2
 

@@ -12,7 +12,14 @@ import torch
 from accelerate import cpu_offload
 from diffusers.models.attention_dispatch import attention_backend
 from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, Rig, open_rig, trajectory
-from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, flux_pipeline, wan_pipeline
+from tests.unit.denoise.families.picture_pipelines import sd35, sdxl
+from tests.unit.denoise.families.video_pipelines import cogvideox
+from tests.unit.denoise.tiny_pipelines import (
+    cogview4_pipeline,
+    flux_pipeline,
+    pixart_pipeline,
+    wan_pipeline,
+)
 
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.fingerprint import module_hash
@@ -21,9 +28,6 @@ from skipstone_denoise.placement import check_placement, place
 from skipstone_shared.config import resolve_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-VIDEO = dataclasses.replace(PARAMS, num_frames=5)
 
 
 def plan_key(rig: Rig) -> str:
@@ -44,18 +48,17 @@ def plain_key() -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "changes_latents"),
+    "settings",
     [
-        ({"attention_backend": "_native_math", "max_concurrent_requests": 1}, True),
-        ({"vae_tiling": True}, True),
-        ({"vae_slicing": True}, False),
+        {"attention_backend": "_native_math", "max_concurrent_requests": 1},
+        {"vae_tiling": True, "vae_slicing": True},
     ],
 )
 def test_what_changes_numbers_is_in_the_key_and_a_run_still_resumes_exactly(
-    settings: dict[str, Any], changes_latents: bool, plain_key: str
+    settings: dict[str, Any], plain_key: str
 ) -> None:
     with open_rig(flux_pipeline(), **settings) as rig:
-        assert (plan_key(rig) != plain_key) is changes_latents
+        assert plan_key(rig) != plain_key
         full = rig.run(snapshots=EVERY_STEP)
         assert rig.run(resume=trajectory(full.refs[3])).picture == full.picture
 
@@ -107,23 +110,41 @@ def test_what_this_machine_lacks_is_told_before_weights_are_read(
         check_placement(DenoiseSettings(**settings))
 
 
-@pytest.mark.parametrize("offload", ["model", "group"])
-def test_an_offloaded_model_makes_the_same_latents_under_the_same_key(offload: str) -> None:
-    """From main memory to main memory, which a file of settings may not ask for.
+def test_attention_that_the_environment_switches_is_in_the_key_and_wants_to_be_alone(
+    plain_key: str,
+) -> None:
+    """As DIFFUSERS_ATTN_BACKEND does, which diffusers reads when it is imported."""
+    with attention_backend("_native_math"):
+        with open_rig(flux_pipeline(), max_concurrent_requests=1) as rig:
+            assert plan_key(rig) != plain_key
+        with pytest.raises(ModelUnusable, match=r"must be 1: the transformer .* by _native_math"):
+            Rig(flux_pipeline(), max_concurrent_requests=2)
 
-    Not sequential: accelerate's hooks for it need a device that is not the CPU.
-    """
-    with open_rig(wan_pipeline()) as rig:
-        plain_key, plain = plan_key(rig), rig.run(VIDEO, snapshots=EVERY_STEP)
-    with open_rig(wan_pipeline()) as rig:
-        settings = DenoiseSettings(device="cuda", offload=offload, max_concurrent_requests=1)
-        place(rig.pipeline, settings.model_copy(update={"device": "cpu"}))
-        full = rig.run(VIDEO, snapshots=EVERY_STEP)
-        assert plan_key(rig) == plain_key
-        assert [ref.xxh3_64 for ref in full.refs.values()] == [
-            ref.xxh3_64 for ref in plain.refs.values()
-        ]
-        assert rig.run(VIDEO, resume=trajectory(full.refs[3])).picture == plain.picture
+
+@pytest.mark.parametrize("build", [pixart_pipeline, sd35, cogvideox, sdxl])
+def test_an_attention_backend_that_no_attention_goes_through_is_refused(
+    build: Callable[[], Any],
+) -> None:
+    """It would do nothing, and be in the key."""
+    with pytest.raises(ModelUnusable, match=r"attention_backend is native, but no attention of .*"):
+        place(build(), DenoiseSettings(attention_backend="native"))
+
+
+def test_one_that_the_environment_sets_for_such_a_model_changes_nothing() -> None:
+    with open_rig(pixart_pipeline(), max_concurrent_requests=2) as rig:
+        plain = plan_key(rig)
+    with (
+        attention_backend("_native_math"),
+        open_rig(pixart_pipeline(), max_concurrent_requests=2) as rig,
+    ):
+        assert plan_key(rig) == plain
+
+
+def test_what_a_device_map_keeps_in_main_memory_is_for_one_request_at_a_time() -> None:
+    pipeline = flux_pipeline()
+    cpu_offload(pipeline.transformer, execution_device=torch.device("cpu"))
+    with pytest.raises(ModelUnusable, match="must be 1: weights are kept in main memory"):
+        Rig(pipeline, max_concurrent_requests=2)
 
 
 def test_weights_that_a_device_map_keeps_elsewhere_are_hashed_all_the_same() -> None:

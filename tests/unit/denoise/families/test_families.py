@@ -7,14 +7,20 @@ calls, packs, guides and steps, which does not depend on the size of its weights
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 import pytest
 import torch
-from PIL import Image
-from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, STEPS, Outcome, Rig, open_rig
+from tests.unit.denoise.engine_rig import (
+    EVERY_STEP,
+    PARAMS,
+    STEPS,
+    Outcome,
+    Rig,
+    open_rig,
+    picture_of,
+)
 from tests.unit.denoise.engine_rig import trajectory as from_step
 from tests.unit.denoise.families.family_cases import CASES, LONG, FamilyCase
 
@@ -23,12 +29,7 @@ from skipstone_denoise.model_folder import check_model
 from skipstone_denoise.pipeline_loader import load_pipeline
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind, SnapshotPlan
 from skipstone_shared.errors import InvalidArgument
-from skipstone_shared.generation import (
-    BlockCacheConfig,
-    GenerationParams,
-    ReferenceInput,
-    ReferenceRole,
-)
+from skipstone_shared.generation import BlockCacheConfig, GenerationParams
 from skipstone_shared.latents import GuidanceMode
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -67,12 +68,6 @@ def stored(rig: Rig, outcome: Outcome, step: int = STEPS) -> bytes:
     return rig.store.array(outcome.refs[step]).tobytes()
 
 
-def picture(colour: str) -> ReferenceInput:
-    buffer = io.BytesIO()
-    Image.new("RGB", (64, 64), colour).save(buffer, "PNG")
-    return ReferenceInput(ReferenceRole.IMAGE, "image/png", buffer.getvalue())
-
-
 def params_of(case: FamilyCase, rig: Rig) -> GenerationParams:
     """Guided, as far as the family can be asked for it; two latent frames of a video."""
     capabilities = rig.engine.get_capabilities()
@@ -86,7 +81,7 @@ def params_of(case: FamilyCase, rig: Rig) -> GenerationParams:
         guidance_scale=None if guidance is Guidance.OF_THE_MODEL else 3.0,
         guidance_scale_2=2.0 if true_guidance else None,
         num_frames=5 if capabilities.max_num_frames > 1 else None,
-        reference_inputs=(picture("red"),) if case.picture == "always" else (),
+        reference_inputs=(picture_of("red"),) if case.picture == "always" else (),
     )
 
 
@@ -117,7 +112,9 @@ def subject(
     case.build().save_pretrained(folder)
     check_model(str(folder), "", allow_download=False)
     pipeline = load_pipeline(str(folder), device="cpu", dtype="float32")
-    with open_rig(pipeline) as rig:
+    # The default of some is minutes of work here, since a plan encodes the picture.
+    small = {"default_height": case.size, "default_width": case.size, "default_num_frames": 5}
+    with open_rig(pipeline, **(small if case.picture == "always" else {})) as rig:
         full = rig.run(params_of(case, rig), snapshots=EVERY_STEP)
         yield Subject(request.param, case, rig, full)
 
@@ -186,9 +183,9 @@ def test_guidance_and_the_negative_prompt_do_what_the_family_says(subject: Subje
 def test_a_picture_to_begin_with_is_hashed_into_the_key(subject: Subject) -> None:
     if subject.case.picture == "never":
         with pytest.raises(InvalidArgument, match="does not take"):
-            subject.key(reference_inputs=(picture("red"),))
+            subject.key(reference_inputs=(picture_of("red"),))
         return
-    red, blue = (picture("red"),), (picture("blue"),)
+    red, blue = (picture_of("red"),), (picture_of("blue"),)
     assert subject.key(reference_inputs=red) != subject.key(reference_inputs=blue)
     assert subject.clean(reference_inputs=red) != subject.clean(reference_inputs=blue)
     if subject.case.picture == "always":
@@ -211,6 +208,19 @@ def test_blocks_are_cached_or_refused_with_a_reason(subject: Subject) -> None:
     report = subject.rig.run(params, wants_artifact=False).finished.block_cache
     assert report is not None
     assert 0 < report.block_calls < report.block_calls_full
+
+
+def test_two_requests_at_once_are_each_as_it_is_alone(subject: Subject) -> None:
+    """They share modules, and whatever these keep between calls: tables, contexts, processors."""
+    second = dataclasses.replace(
+        subject.params,
+        prompt="a green circle",
+        seed=8,
+        num_inference_steps=STEPS - 1,
+        width=2 * subject.case.size,
+    )
+    alone = [subject.full.picture, subject.rig.run(second).picture]
+    assert subject.rig.run_at_once([subject.params, second]) == alone
 
 
 def test_videos_have_the_frame_rate_of_their_family(subject: Subject) -> None:
