@@ -13,6 +13,16 @@ from tests.e2e.processes import Cluster, running_gateway
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WAIT_MS = 60_000
+COUNT_ADDRESSES = """
+  window.live = new Set();
+  const [create, revoke] = [URL.createObjectURL, URL.revokeObjectURL];
+  URL.createObjectURL = (blob) => { const made = create(blob); live.add(made); return made; };
+  URL.revokeObjectURL = (address) => { live.delete(address); revoke(address); };
+"""
+SHOWN_AND_LIVE = """() => {
+  const shown = [...document.querySelectorAll("img, video")].map((made) => made.src);
+  return [shown.sort(), [...live].sort()];
+}"""
 
 pytestmark = [
     pytest.mark.e2e,
@@ -45,6 +55,7 @@ def page(browser: Browser, address: str, cluster: Cluster, namespace: str) -> It
     expect.set_options(timeout=WAIT_MS)
     trouble: list[str] = []
     opened.on("pageerror", lambda error: trouble.append(str(error)))
+    opened.add_init_script(COUNT_ADDRESSES)
     opened.goto(address)
     opened.get_by_label("Namespace").fill(namespace)
     opened.get_by_role("spinbutton", name="Steps").fill(str(STEPS))
@@ -74,6 +85,47 @@ def test_a_prompt_is_drawn_step_by_step_and_a_second_one_shows_its_donor(page: P
     expect(page.locator("#donor-caption")).to_contain_text(PROMPT)
     expect(page.locator("#donor-picture img")).to_be_visible()
     expect(page.locator("#tiers-legend")).to_contain_text("approximate 1")
+
+
+def test_several_pictures_are_chosen_from_and_each_has_its_own_provenance(page: Page) -> None:
+    generate(page, PROMPT, 1)
+    page.get_by_label("Pictures").fill("3")
+    generate(page, PROMPT, 1)
+    expect(page.locator("#state")).to_contain_text(f"of {3 * STEPS} steps were run")
+    buttons = page.locator("#results button")
+    expect(buttons).to_have_count(3)
+    expect(page.locator("#results button[aria-pressed=true]")).to_have_count(1)
+    for place, seed in enumerate((1, 2, 3)):
+        buttons.nth(place).press("Enter")
+        expect(buttons.nth(place)).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#provenance dt:text-is('seed') + dd")).to_have_text(str(seed))
+    expect(page.locator("#entries li")).to_have_count(3)
+    page.get_by_label("Pictures").fill("1")
+    generate(page, REWORDED, 4)
+    expect(page.locator("#results")).to_be_hidden()
+
+
+def test_the_memory_of_pictures_that_are_not_shown_any_more_is_freed(page: Page) -> None:
+    fetched: list[str] = []
+    page.on("request", lambda sent: fetched.append(sent.url) if "/picture?" in sent.url else None)
+    for prompt, seed in ((PROMPT, 1), (REWORDED, 2), (PROMPT, 1)):
+        generate(page, prompt, seed)
+    cards = page.locator("#entries li img")
+    expect(cards).to_have_count(2)
+    page.get_by_label("Search").press_sequentially("no such words")
+    expect(page.locator("#entries li")).to_have_count(0)
+    page.get_by_label("Search").fill("")
+    expect(cards).to_have_count(2)
+    # Of two cards and of the donors of two results, whatever was typed.
+    assert len(fetched) == 4
+    expect(page.locator("#donor-picture img")).to_be_visible()
+    shown, live = page.evaluate(SHOWN_AND_LIVE)
+    assert shown == live
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").first.press("Enter")
+    expect(cards).to_have_count(1)
+    shown, live = page.evaluate(SHOWN_AND_LIVE)
+    assert shown == live
 
 
 def test_explain_shows_the_candidates_without_generating(page: Page) -> None:

@@ -30,14 +30,12 @@ export async function send(method, path, body) {
   return (await checked(await fetch(`${path}?${search}`, request))).json();
 }
 
-// What was made for an entry, as { address, type }, or null when the gateway has nothing of it.
+// What was made for an entry, as a blob, or null when the gateway has nothing of it.
 export async function picture(entryId) {
   const search = new URLSearchParams({ namespace: namespace() });
   const path = `api/entries/${encodeURIComponent(entryId)}/picture?${search}`;
   const response = await fetch(path, { headers: headers() });
-  if (!response.ok) return null;
-  const blob = await response.blob();
-  return { address: URL.createObjectURL(blob), type: blob.type };
+  return response.ok ? response.blob() : null;
 }
 
 // Calls onEvent with every server-sent event of a generation.

@@ -25,12 +25,24 @@ export function tier(name) {
 export const number = (value, digits = 3) =>
   value === null || value === undefined ? "" : Number(value).toFixed(digits);
 
-// Shows what was made, a picture or a clip: { address, type }, or the text `otherwise` without one.
-export function show(frame, made, alt, otherwise) {
-  frame.replaceChildren(made ? shown(made, alt) : otherwise);
+// A blob stays in memory as long as it has an address: one for each frame, until it shows another.
+const addresses = new WeakMap();
+
+export function release(frame) {
+  if (addresses.has(frame)) URL.revokeObjectURL(addresses.get(frame));
+  addresses.delete(frame);
 }
 
-function shown({ address, type }, alt) {
+// Shows what was made, a picture or a clip, or the text `otherwise` where there is no blob.
+export function show(frame, blob, alt, otherwise = "") {
+  release(frame);
+  if (!blob) return frame.replaceChildren(otherwise);
+  const address = URL.createObjectURL(blob);
+  addresses.set(frame, address);
+  frame.replaceChildren(shown(address, blob.type, alt));
+}
+
+function shown(address, type, alt) {
   if (!type.startsWith("video/")) return element("img", { src: address, alt });
   return element("video", { src: address, "aria-label": alt, controls: "", loop: "", preload: "auto" });
 }

@@ -1,24 +1,39 @@
 // The cache as a gallery: search, pin, delete.
 
-import { get, picture, send } from "./api.js";
-import { byId, element, show } from "./elements.js";
+import { get, namespace, picture, send } from "./api.js";
+import { byId, element, release, show } from "./elements.js";
 
 let entries = [];
 let nextPage = "";
 let canPin = false;
 const pinned = new Set();
+const cards = new Map();  // by namespace and id: entries of two namespaces may have one id
+let space = "";
 
 export function allowPins(allowed) {
   if (allowed === canPin) return;
   canPin = allowed;
+  keepCards([]);
   draw();
 }
+
+function keepCards(kept) {
+  const keys = new Set(kept.map(keyOf));
+  for (const [key, { frame }] of cards) {
+    if (keys.has(key)) continue;
+    release(frame);
+    cards.delete(key);
+  }
+}
+
+const keyOf = (entry) => `${space}/${entry.entry_id}`;
 
 async function remove(entry, item) {
   if (!window.confirm(`Delete the entry of "${entry.prompt}"?`)) return;
   try {
     await send("DELETE", `api/entries/${encodeURIComponent(entry.entry_id)}`);
-    entries = entries.filter((other) => other !== entry);
+    entries = entries.filter((other) => other.entry_id !== entry.entry_id);
+    keepCards(entries);
     const following = item.nextElementSibling ?? item.previousElementSibling;
     item.remove();
     count();
@@ -45,9 +60,22 @@ function label(entry, button) {
   button.setAttribute("aria-pressed", String(isPinned));
 }
 
+// The card of an entry: made once, so that its picture is fetched once.
 function card(entry) {
-  const frame = element("div", { class: "frame" }, "no picture kept");
-  if (entry.has_picture) picture(entry.entry_id).then((a) => show(frame, a, entry.prompt, "no picture kept"));
+  const key = keyOf(entry);
+  if (!cards.has(key)) cards.set(key, makeCard(entry));
+  const made = cards.get(key);
+  if (entry.has_picture && !made.asked) {
+    made.asked = true;
+    picture(entry.entry_id).then((blob) => {
+      if (cards.get(key) === made) show(made.frame, blob, entry.prompt, NO_PICTURE);
+    });
+  }
+  return made.item;
+}
+
+function makeCard(entry) {
+  const frame = element("div", { class: "frame" }, NO_PICTURE);
   const made = new Date(1000 * entry.create_time).toLocaleString();
   const steps = entry.snapshots.map((snapshot) => snapshot.step_index).join(", ");
   const item = element("li", {}, frame, element("p", {}, entry.prompt),
@@ -60,7 +88,7 @@ function card(entry) {
   }
   buttons.append(element("button", { type: "button", onclick: () => remove(entry, item) }, "Delete"));
   item.append(buttons);
-  return item;
+  return { item, frame, asked: false };
 }
 
 function matching() {
@@ -80,14 +108,18 @@ function draw() {
   count();
 }
 
+const NO_PICTURE = "no picture kept";
 const TRIES = 20;
 const PAUSE_MS = 500;
 
 async function load(token) {
   try {
+    const asked = namespace();
     const page = await get("api/entries", { page_size: 100, page_token: token });
+    space = asked;
     entries = token ? [...entries, ...page.entries] : page.entries;
     nextPage = page.next_page_token;
+    keepCards(entries);
     draw();
   } catch (error) {
     byId("count").textContent = error.message;
@@ -96,11 +128,12 @@ async function load(token) {
 
 export const reload = () => load("");
 
-// A result is saved behind its answer: looks until its entry can be found.
-export async function reloadUntil(entryId) {
+// Results are saved behind their answer: looks until their entries can be found.
+export async function reloadUntil(entryIds) {
   for (let tries = 0; tries < TRIES; tries += 1) {
     await reload();
-    if (!entryId || nextPage || entries.some((entry) => entry.entry_id === entryId)) return;
+    const found = new Set(entries.map((entry) => entry.entry_id));
+    if (nextPage || entryIds.every((entryId) => found.has(entryId))) return;
     await new Promise((resolve) => window.setTimeout(resolve, PAUSE_MS));
   }
 }

@@ -1,7 +1,8 @@
 // The form: generate with progress, explain, and what came of it.
 
-import { picture, send, stream } from "./api.js";
-import { byId, element, facts, number, show, tier } from "./elements.js";
+import { send, stream } from "./api.js";
+import { byId, element, number, tier } from "./elements.js";
+import { add, clear } from "./results.js";
 
 let running = null;
 
@@ -10,6 +11,7 @@ function options() {
   const chosen = { namespace: fields.namespace.value.trim() };
   if (fields.seed.value !== "") chosen.seed = Number(fields.seed.value);
   if (fields.steps.value !== "") chosen.steps = Number(fields.steps.value);
+  if (fields.num_frames.value !== "") chosen.num_frames = Number(fields.num_frames.value);
   if (fields.cache_mode.value) chosen.cache_mode = fields.cache_mode.value;
   return chosen;
 }
@@ -27,79 +29,62 @@ function begin() {
   byId("steps").replaceChildren();
 }
 
-function started(event) {
+function started(event, place) {
   const count = event.num_inference_steps;
   byId("steps").replaceChildren(...Array.from({ length: count }, (_, step) =>
     element("li", { class: step < event.skip_steps ? "skipped" : "" })));
-  byId("state").textContent = event.skip_steps
+  byId("state").textContent = place + (event.skip_steps
     ? `${event.tier}: ${event.skip_steps} of ${count} steps are skipped`
-    : `${event.tier}: all ${count} steps are run`;
+    : `${event.tier}: all ${count} steps are run`);
 }
 
-function stepped(event) {
+function stepped(event, place) {
   const dot = byId("steps").children[event.step_index];
   if (dot) dot.className = event.block_cache_reused ? "reused" : "done";
-  byId("state").textContent = `Step ${event.step_index + 1} of ${event.num_inference_steps}`;
+  byId("state").textContent = `${place}step ${event.step_index + 1} of ${event.num_inference_steps}`;
 }
 
-async function completed(event, prompt) {
-  const told = event.skipstone;
-  byId("state").textContent = `Done: ${told.executed_steps} of ${told.num_inference_steps} steps were run`;
-  byId("result").hidden = false;
-  const address = `data:${event.media_type};base64,${event.b64_json}`;
-  show(byId("result-picture"), { address, type: event.media_type }, prompt, "");
-  byId("result-caption").textContent = `Result: ${prompt}`;
-  byId("donor-picture").replaceChildren(told.donor_entry_id ? "loading" : "none: drawn from noise");
-  byId("donor-caption").textContent = told.donor_prompt ? `Donor: ${told.donor_prompt}` : "Donor";
-  const times = Object.entries(told.stage_times_s)
-    .map(([stage, seconds]) => `${stage} ${(1000 * seconds).toFixed(0)} ms`).join(", ");
-  byId("provenance").replaceChildren(...facts([
-    ["tier", tier(told.tier)],
-    ["reason", told.reason],
-    ["steps run", `${told.executed_steps} of ${told.num_inference_steps}`],
-    ["steps skipped", String(told.skip_steps)],
-    ["seed", String(told.seed)],
-    ["similarity", number(told.similarity)],
-    ["gate", number(told.rerank_score)],
-    ["reuse", told.reuse_kind],
-    ["policy", told.policy_version],
-    ["times", times],
-    ["fallbacks", told.fallbacks.map((f) => `${f.stage}: ${f.service} ${f.reason}`).join("; ")],
-    ["donor", told.donor_entry_id],
-    ["saved as", told.saved_entry_id],
-    ["request", told.request_id],
-  ]));
-  if (told.donor_entry_id) {
-    const donor = await picture(told.donor_entry_id);
-    show(byId("donor-picture"), donor, told.donor_prompt, "its picture was made elsewhere");
-  }
+function completed(event, prompt) {
+  const bytes = Uint8Array.from(atob(event.b64_json), (sign) => sign.charCodeAt(0));
+  return { blob: new Blob([bytes], { type: event.media_type }), told: event.skipstone, prompt };
 }
+
+const stepsText = (made) => {
+  const sum = (count) => made.reduce((all, { told }) => all + told[count], 0);
+  return `${sum("executed_steps")} of ${sum("num_inference_steps")} steps were run`;
+};
 
 async function generate(onDone) {
   const prompt = byId("prompt").value.trim();
-  const body = { prompt, stream: true, skipstone: options() };
+  const count = Number(byId("request").elements.count.value || 1);
+  const body = { prompt, n: count, stream: true, skipstone: options() };
+  const made = [];
+  const place = (event) => (count > 1 ? `Picture ${event.index + 1} of ${count}: ` : "");
   running = new AbortController();
   byId("stop").hidden = false;
   begin();
   try {
     await stream(body, (event) => {
       switch (event.type) {
-        case "image_generation.started": started(event); break;
-        case "image_generation.progress": stepped(event); break;
+        case "image_generation.started": started(event, place(event)); break;
+        case "image_generation.progress": stepped(event, place(event)); break;
         case "image_generation.completed":
-          completed(event, prompt);
-          onDone(event.skipstone.saved_entry_id);
+          made.push(completed(event, prompt));
+          if (made.length === 1) clear();
+          add(made[made.length - 1], count);
           break;
         case "error": throw new Error(event.error.message);
         default: break;
       }
     }, running.signal);
+    byId("state").textContent = `Done: ${stepsText(made)}`;
   } catch (error) {
-    byId("state").textContent = "Stopped";
+    byId("state").textContent = made.length ? `Stopped after ${made.length} of ${count}` : "Stopped";
     trouble(error.name === "AbortError" ? null : error);
   } finally {
     running = null;
     byId("stop").hidden = true;
+    if (made.length) onDone(made.map(({ told }) => told.saved_entry_id).filter(Boolean));
   }
 }
 
