@@ -23,6 +23,7 @@ from skipstone_shared.latents import (
     canonical_hash,
 )
 from skipstone_shared.orchestration import CacheOptions, HitTier, ReuseKind
+from skipstone_shared.ports import default_target
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -34,8 +35,8 @@ def program(name: str, cluster: Cluster, namespace: str) -> str:
     """A program of the page, pointed at the cluster of the test."""
     text = PAGE.read_text(encoding="utf-8")
     (code,) = re.findall(rf"```python\n(# {re.escape(name)}\n.*?)```", text, re.DOTALL)
-    for port, service in ((50050, "orchestrator"), (50052, "latent_kv")):
-        code = code.replace(f"127.0.0.1:{port}", cluster.targets[service])
+    for service in ("orchestrator", "latent_kv"):
+        code = code.replace(default_target(service), cluster.targets[service])
     # A busy machine must not turn a hit into a fallback.
     patient = f'namespace="{namespace}", limits=SessionLimits(30.0, 0.0, 30.0)'
     code = re.sub(r'namespace="[^"]*"', patient, code)
