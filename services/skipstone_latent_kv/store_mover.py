@@ -46,7 +46,9 @@ _SAME_TIME_S = 0.001
 """Stores keep times to the microsecond or better; earlier or later by this is another time."""
 
 _BOUND_S = 30.0
-"""Seconds that the target may take for one call: only writers of the same entry wait meanwhile."""
+_BYTES_PER_S = 1 << 20
+"""Seconds that the target may take for one call, and bytes that it is expected to take or give at
+least: a slow target is a slow move. Only writers of the same entry wait meanwhile."""
 
 T = TypeVar("T")
 
@@ -134,7 +136,7 @@ class StoreMover:
             return False
         try:
             for snapshot in entry.snapshots if verify else ():
-                self._ask(partial(self._target.peek_latent, namespace, snapshot.ref))
+                self._read_back(namespace, snapshot.ref)
                 done.read_bytes += snapshot.ref.size_bytes
         except (LatentNotFound, FingerprintMismatch):
             return False
@@ -179,8 +181,9 @@ class StoreMover:
     def _delete(self, namespace: str, entry_id: str) -> int:
         return sum(self._ask(lambda: self._target.delete_entries(namespace, [entry_id])))
 
-    def _ask(self, run: Callable[[], T], though_doubted: bool = False) -> T:
-        return self._stores.mirror.ask(run, self._bound_s, though_doubted=though_doubted)
+    def _ask(self, run: Callable[[], T], *, size_bytes: int = 0, though_doubted: bool = False) -> T:
+        bound_s = self._bound_s + size_bytes / _BYTES_PER_S
+        return self._stores.mirror.ask(run, bound_s, though_doubted=though_doubted)
 
     def _copy_snapshot(self, namespace: str, entry: StoredEntry, ref: LatentRef) -> None:
         """Copies one snapshot and reads it back.
@@ -200,14 +203,19 @@ class StoreMover:
                 size_bytes=snapshot.ref.size_bytes,
                 xxh3_64=snapshot.ref.xxh3_64,
                 lease_s=self._lease_of(entry),
-            )
+            ),
+            size_bytes=snapshot.ref.size_bytes,
         )
         if written != snapshot.ref:
             raise FingerprintMismatch("the target's codec would change its bytes")
         try:
-            self._ask(lambda: self._target.peek_latent(namespace, written))
+            self._read_back(namespace, written)
         except LatentNotFound as error:
             raise _lost() from error
+
+    def _read_back(self, namespace: str, ref: LatentRef) -> None:
+        read = partial(self._target.peek_latent, namespace, ref)
+        self._ask(read, size_bytes=ref.size_bytes)
 
     def _lease_of(self, entry: StoredEntry) -> float:
         if entry.lease_expire_time is None:
