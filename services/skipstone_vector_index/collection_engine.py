@@ -91,7 +91,7 @@ class Collections(Protocol):
         ...
 
     def create(self, dimension: int) -> None:
-        """Creates a collection where it is missing, ready to be written and searched."""
+        """Creates a collection, or what is missing of it, ready to be written and searched."""
         ...
 
     def labels(self, dimension: int, point_ids: Sequence[str]) -> dict[str, int]:
@@ -160,14 +160,18 @@ class CollectionEngine:
         self._labels = LabelClock(clock_us)
         self._writing = threading.Lock()
         self._dimensions = collections.dimensions()
+        self._complete: set[int] = set()
 
     def put(self, partition: PartitionName, rows: Sequence[NewRow]) -> None:
         """Stores rows; see `VectorEngine`."""
         dimension = len(rows[0].vector)
         with self._writing:
             self._check_dimension(partition, dimension)
-            if dimension not in self._dimensions:
+            if dimension not in self._complete:
+                # Also where it exists: who created it may have been ended half way, and without
+                # its indexes it would never be usable.
                 self._collections.create(dimension)
+                self._complete.add(dimension)
                 self._dimensions = self._dimensions | {dimension}
             ids = {row.entry_id: point_id(partition, row.entry_id) for row in rows}
             stored = self._collections.labels(dimension, list(ids.values()))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException
+from pymilvus.milvus_client.index import IndexParams
 
 from skipstone_shared.structured_logging import get_logger
 from skipstone_vector_index.collection_engine import Filter, Point, rows_in_parts
@@ -135,8 +136,7 @@ class MilvusCollections:
                     schema=schema,
                     consistency_level="Session",
                 )
-            # Without waiting for an index over nothing.
-            self._call("create_index", self._of(dimension), indexes, sync=False)
+            self._index("vector", dimension, indexes)
             self._index_partitions(dimension)
             self._call("load_collection", self._of(dimension))
 
@@ -257,12 +257,24 @@ class MilvusCollections:
         """Closes the connection."""
         self._client.close()
 
+    def _index(self, field: str, dimension: int, index: IndexParams) -> None:
+        """Indexes a field; where it is already, be it since this moment, that is kept."""
+        name = self._of(dimension)
+        if self._call("list_indexes", name, field_name=field):
+            return
+        try:
+            # Without waiting for an index over nothing.
+            self._call("create_index", name, index, sync=False)
+        except MilvusException:
+            if not self._call("list_indexes", name, field_name=field):
+                raise
+
     def _index_partitions(self, dimension: int) -> None:
         """Indexes the partition's field where this Milvus can: since 2.4, for speed alone."""
         index = MilvusClient.prepare_index_params()
         index.add_index("partition", index_type="INVERTED")
         try:
-            self._call("create_index", self._of(dimension), index, sync=False)
+            self._index("partition", dimension, index)
         except MilvusException as error:
             get_logger().info("milvus searches without an index of partitions", error=str(error))
 

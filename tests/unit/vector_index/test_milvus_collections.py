@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from pymilvus import MilvusClient
 from tests.servers.milvus_lite import INSTALL, MilvusLite, is_installed, shared_milvus_lite
 
 from skipstone_shared.errors import (
@@ -72,6 +73,33 @@ def vectors(count: int, dimension: int = 8) -> Matrix:
 
 def items(rows: Matrix, first: int = 0) -> list[VectorEntry]:
     return [VectorEntry(IndexEntry(f"e{first + i}"), row) for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("broken_at", ["create_index", "load_collection"])
+def test_a_collection_that_was_left_half_made_is_completed_by_the_next_write(
+    server: MilvusLite, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, broken_at: str
+) -> None:
+    index, rows = opened(stack, server, prefix := new_prefix()), vectors(2)
+    call = MilvusCollections._call
+
+    def breaks_off(
+        self: MilvusCollections, method: str, *args: object, **options: object
+    ) -> object:
+        if method == broken_at:
+            raise DeadlineExceeded("milvus took too long")
+        return call(self, method, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusCollections, "_call", breaks_off)
+        with pytest.raises(DeadlineExceeded):
+            index.upsert_entries("", KEY, items(rows))
+    for each in (index, opened(stack, server, prefix)):
+        assert each.upsert_entries("", KEY, items(rows)) == [None, None]
+        ((hit, _),) = each.search_entries("", KEY, [rows[1]], 2)
+        assert hit.entry.entry_id == "e1"
+    client = MilvusClient(server.url)
+    stack.callback(client.close)
+    assert client.list_indexes(f"{prefix}_8", field_name="vector") == ["vector"]
 
 
 def test_processes_that_share_a_milvus_see_each_others_entries(
