@@ -8,17 +8,15 @@ which no search needs. Milvus Lite and Qdrant's local mode show that the path wo
 of the speed of a Milvus or a Qdrant. A Milvus is measured where `SKIPSTONE_TEST_MILVUS_URL` names
 one; its own CPU does not count then.
 
-Needs the repository on PYTHONPATH beside bench: it starts the servers of tests/servers. Prints one
-JSON line per figure, engine and size; the recall is a mean, with the worst hundredth as p99:
+Prints one JSON line per engine and size; the recall is a mean:
 
-    {"figure": "search_ms" | "recall_at_10" | "fill_per_s", "backend": ..., "size": entries,
-     "p50": ..., "p99": ..., "cpu_ms": median, "n": ...}
+    {"figure": "search_ms", "backend": ..., "size": entries, "p50": ..., "p99": ...,
+     "cpu_ms": median, "n": ..., "recall_at_10": ..., "fill_per_s": entries}
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -28,13 +26,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import psutil
 import psycopg
-from tests.servers import milvus_lite, postgres
 
+from backends import milvus_lite_process as milvus_lite
+from backends import postgres_process as postgres
+from backends.figures import print_figure
 from cacheplane.cpu import Cost, measured
 from search.service import IndexProcess, rows_of
 from search.vectors import Matrix, clustered_split, nearest_exactly
@@ -43,6 +42,7 @@ from server_process import wait_until
 TOP_K = 10
 _DIMENSION = 384
 _WARM_UP = 10
+_MILVUS = "SKIPSTONE_TEST_MILVUS_URL"
 
 Flags = Sequence[str]
 Started = tuple[Flags, int | None, Callable[[], bool] | None]
@@ -89,7 +89,7 @@ def _qdrant_local(directory: Path) -> Iterator[Started]:
 
 @contextmanager
 def _milvus(directory: Path) -> Iterator[Started]:
-    url = os.environ["SKIPSTONE_TEST_MILVUS_URL"]
+    url = os.environ[_MILVUS]
     prefix = f"bench_{uuid.uuid4().hex[:8]}"
     yield ["--engine", "milvus", "--url", url, "--collection", prefix], None, None
 
@@ -101,6 +101,19 @@ BACKENDS = {
     "milvus-lite": _milvus_lite,
     "qdrant-local": _qdrant_local,
 }
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those whose engines are there; says how to install the others."""
+    missing = {
+        "pgvector": "" if postgres.is_installed() else postgres.INSTALL,
+        "milvus-lite": "" if milvus_lite.is_installed() else milvus_lite.INSTALL,
+        "milvus": "" if _MILVUS in os.environ else f"{_MILVUS} names no Milvus",
+    }
+    for name in names:
+        if missing.get(name):
+            print(f"{name} is not measured: {missing[name]}", file=sys.stderr)
+    return [name for name in names if not missing.get(name)]
 
 
 class Served:
@@ -152,12 +165,7 @@ def main() -> None:
     parser.add_argument("--entries", nargs="+", type=int, default=[1_000, 10_000])
     parser.add_argument("--queries", type=int, default=200)
     arguments = parser.parse_args()
-    if "SKIPSTONE_TEST_MILVUS_URL" not in os.environ:
-        arguments.backends = [name for name in arguments.backends if name != "milvus"]
-    for name, server in (("pgvector", postgres), ("milvus-lite", milvus_lite)):
-        if name in arguments.backends and not server.is_installed():
-            print(server.INSTALL, file=sys.stderr)
-            arguments.backends.remove(name)
+    arguments.backends = installed(arguments.backends)
     # Else the servers would outlive a run that is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     for count in arguments.entries:
@@ -182,19 +190,13 @@ def measure(served: Sequence[Served], vectors: Matrix, queries: Matrix) -> None:
                 costs[one.name].append(cost)
                 recalls[one.name].append(len(set(found) & set(true)) / TOP_K)
     for one in served:
-        told: dict[str, Any] = {"backend": one.name, "size": len(vectors)}
         of = costs[one.name]
-        cpu_ms = round(float(np.median([cost.cpu_ms for cost in of])), 2)
-        _print("search_ms", [cost.wall_ms for cost in of], 99, **told, cpu_ms=cpu_ms)
-        mean = round(float(np.mean(recalls[one.name])), 4)
-        _print("recall_at_10", recalls[one.name], 1, **told, mean=mean)
-        _print("fill_per_s", [one.fill_per_s], 99, **told)
-
-
-def _print(figure: str, samples: Sequence[float], tail: float, **more: object) -> None:
-    p50, p99 = np.percentile(samples, [50, tail])
-    line = {"figure": figure, **more, "p50": round(float(p50), 2), "p99": round(float(p99), 2)}
-    print(json.dumps({**line, "n": len(samples)}), flush=True)
+        wall_ms, cpu_ms = [cost.wall_ms for cost in of], [cost.cpu_ms for cost in of]
+        more = {
+            "recall_at_10": round(float(np.mean(recalls[one.name])), 4),
+            "fill_per_s": round(one.fill_per_s, 1),
+        }
+        print_figure("search_ms", one.name, len(vectors), wall_ms, cpu_ms, **more)
 
 
 if __name__ == "__main__":
