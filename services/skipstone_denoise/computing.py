@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from skipstone_denoise.attention import backend_of, backends, is_dispatched, processors
+from skipstone_denoise.guiders import guiders_of
 from skipstone_denoise.pipeline_probe import denoisers
+from skipstone_denoise.schedule import config_hash
 from skipstone_shared.latents import canonical_hash
 
 _MOVING = frozenset(
@@ -49,7 +51,9 @@ def computing_facts(pipeline: Any) -> Mapping[str, str]:
         "compiled": "+".join(name for name, part in modules.items() if any(_compiled(part))),
         "vae": "+".join(_autoencoder_flags(pipeline.vae)),
         "details": canonical_hash(
-            {name: _details(part) for name, part in modules.items()} | {"torch": _switches(device)}
+            {name: _details(part) for name, part in modules.items()}
+            | {name: _guider(part) for name, part in guiders_of(pipeline).items()}
+            | {"torch": _switches(device)}
         ),
     }
     return MappingProxyType({name: value for name, value in facts.items() if value})
@@ -71,6 +75,11 @@ def _details(module: torch.nn.Module) -> list[str]:
         if any(isinstance(factor, int | float) for factor in factors):
             told.add(f"FreeU {factors}")
     return sorted(told)
+
+
+def _guider(guider: Any) -> list[str]:
+    """Which guider, its settings, and whether it was switched off, which no setting tells."""
+    return [type(guider).__name__, config_hash(guider.config), str(guider._enabled)]
 
 
 def _processor(processor: Any) -> str:

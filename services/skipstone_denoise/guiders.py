@@ -10,10 +10,14 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from diffusers.guiders.guider_utils import BaseGuidance
 from diffusers.hooks import LayerSkipConfig
 
 from skipstone_denoise.model_folder import ModelUnusable
+
+_TRIED_STEPS = 100
+"""Guiders tell in shares of the steps where they begin and end."""
 
 
 def guiders_of(pipeline: Any) -> Mapping[str, BaseGuidance]:
@@ -37,17 +41,36 @@ def own_guiders(pipeline: Any, scheduler: Any) -> dict[str, BaseGuidance]:
 
 
 def check_guiders(pipeline: Any) -> None:
-    """Checks that a guider does the same each time.
+    """Checks that a guider can do what it is set to, and does the same each time.
 
     Raises:
-        ModelUnusable: it does not, so that no request could be repeated.
+        ModelUnusable: it cannot, or no request could be repeated.
     """
     for name, guider in guiders_of(pipeline).items():
+        who = f"the {name} of {type(pipeline).__name__}, a {type(guider).__name__},"
         if draws_at_random(guider):
             raise ModelUnusable(
-                f"the {name} of {type(pipeline).__name__} drops a share of a layer at random, by "
-                "numbers that no seed decides; set its dropout to 1"
+                f"{who} drops a share of a layer at random, by numbers that no seed decides; set "
+                "its dropout to 1"
             )
+        if hooks_models(guider):
+            try:
+                _try_hooks(pipeline.transformer, guider)
+            except Exception as error:
+                # It would fail in the middle of a request: the first step often has no such hook.
+                raise ModelUnusable(f"{who} cannot hook the transformer: {error}") from error
+
+
+def _try_hooks(transformer: torch.nn.Module, guider: BaseGuidance) -> None:
+    """Hooks a transformer as a run does, which runs nothing."""
+    mine = copy.deepcopy(guider)
+    for step in range(_TRIED_STEPS):
+        mine.set_state(step, _TRIED_STEPS, None)
+        for _ in range(mine.num_conditions):
+            try:
+                mine.prepare_models(transformer)
+            finally:
+                mine.cleanup_models(transformer)
 
 
 def unhook(pipeline: Any, own: Mapping[str, BaseGuidance]) -> None:
