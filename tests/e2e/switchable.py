@@ -12,6 +12,7 @@ from tests.e2e.processes import PATIENT, Cluster
 from tests.servers.milvus_lite import milvus_url
 from tests.servers.postgres import shared_postgres
 from tests.servers.redis_server import shared_cluster
+from tests.servers.seaweedfs import shared_seaweedfs
 
 Settings = Mapping[str, Any]
 SWITCHED = ("latent_kv", "vector_index")
@@ -60,6 +61,11 @@ def redis_cluster() -> Settings:
     return {"store": "redis", "redis_urls": urls, "redis_prefix": f"e2e-{uuid.uuid4().hex}"}
 
 
+def s3() -> Settings:
+    """A real S3, SeaweedFS, with a prefix of its own; skips the test where it is not installed."""
+    return {**shared_seaweedfs().settings, "s3_prefix": f"e2e-{uuid.uuid4().hex}"}
+
+
 def hnswlib() -> Settings:
     """The default index."""
     return {"engine": "hnswlib"}
@@ -75,7 +81,7 @@ def milvus() -> Settings:
     return _engine("milvus", milvus_url())
 
 
-STORES: Mapping[str, Callable[[], Settings]] = {"lmdb": lmdb, "redis": redis_cluster}
+STORES: Mapping[str, Callable[[], Settings]] = {"lmdb": lmdb, "redis": redis_cluster, "s3": s3}
 INDEXES: Mapping[str, Callable[[], Settings]] = {
     "hnswlib": hnswlib,
     "pgvector": pgvector,

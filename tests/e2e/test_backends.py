@@ -77,10 +77,12 @@ def on_defaults(_switchable: SwitchableCluster) -> Told:
     ("store", "index"),
     [
         pytest.param("redis", "milvus"),
+        pytest.param("s3", "hnswlib"),
         pytest.param("redis", "hnswlib", marks=pytest.mark.long),
         pytest.param("redis", "pgvector", marks=pytest.mark.long),
         pytest.param("lmdb", "pgvector", marks=pytest.mark.long),
         pytest.param("lmdb", "milvus", marks=pytest.mark.long),
+        pytest.param("s3", "milvus", marks=pytest.mark.long),
     ],
 )
 def test_a_request_takes_the_same_path_result_and_provenance_on_every_backend_combination(
