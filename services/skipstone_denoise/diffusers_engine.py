@@ -145,6 +145,8 @@ class DiffusersEngine:
             block_cache_supported=self._block_caching.supported,
             adapters=self._planner.adapter_names(),
             latent_kv_target=self._settings.latent_kv_target,
+            frame_rate=profile.frame_rate if profile.is_video else 0.0,
+            frame_step=profile.frame_step,
         )
 
     def plan(self, params: GenerationParams) -> GenerationPlan:

@@ -47,7 +47,8 @@ class GatewaySettings(CallerSettings):
     """Video jobs that run at a time; others wait in line."""
 
     video_fps: int = Field(default=16, ge=1, le=120)
-    """Frames per second by which `seconds` of a video request becomes a number of frames."""
+    """Frames per second by which `seconds` of a video request becomes a number of frames where the
+    executor does not tell the rate of its model."""
 
     @model_validator(mode="after")
     def _only_what_it_does(self) -> Self:

@@ -20,6 +20,7 @@ from skipstone_gateway.upstream import Orchestrators
 from skipstone_gateway.video_jobs import Job, JobState, VideoJobs
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument
 from skipstone_shared.generation import ReferenceInput, ReferenceRole
+from skipstone_shared.orchestration import OrchestratorCapabilities
 
 _NESTED = "skipstone["
 """How a form spells a field of the object `skipstone`: `skipstone[seed]`."""
@@ -34,7 +35,8 @@ class VideosApi:
         Args:
             orchestrators: Who generates.
             jobs: Runs the jobs.
-            fps: Frames per second by which `seconds` becomes a number of frames.
+            fps: Frames per second by which `seconds` becomes a number of frames where the executor
+                does not tell at which rate its model's videos play.
         """
         self._orchestrators = orchestrators
         self._jobs = jobs
@@ -60,8 +62,7 @@ class VideosApi:
         if body.seconds is not None:
             if options.num_frames is not None:
                 raise InvalidArgument("give one of seconds and num_frames", field="seconds")
-            # Video models count the frame at time 0 too: 5 s at 16 frames per second are 81.
-            frames = round(body.seconds * self._fps) + 1
+            frames = num_frames(body.seconds, await client.get_capabilities(), self._fps)
             options = options.model_copy(update={"num_frames": frames})
         params = options.params(body.prompt, body.size, references=references)
         job = self._jobs.add(
@@ -126,6 +127,35 @@ class VideosApi:
             "error": None if job.error is None else error_body(job.error)["error"],
             "skipstone": None if job.provenance is None else plain(job.provenance),
         }
+
+
+def num_frames(seconds: float, model: OrchestratorCapabilities, fps: int) -> int:
+    """Frames of a clip at the rate at which the model's clips play.
+
+    Video models count the frame at time 0 too, and make others in groups: of 5 seconds at 16 frames
+    per second, in fours, they make 81.
+
+    Args:
+        seconds: How long the clip is to be, above 0.
+        model: What is told of the model.
+        fps: Frames per second of a model of which nothing is told.
+
+    Raises:
+        InvalidArgument: the model makes pictures, or no clips as long as this.
+    """
+    if model.max_num_frames == 1:
+        raise InvalidArgument(
+            "is given, but this model makes pictures", field="seconds", allowed="unset"
+        )
+    rate, step = model.frame_rate or fps, model.frame_step or 1
+    frames = max(1, round(seconds * rate / step)) * step + 1
+    if model.max_num_frames and frames > model.max_num_frames:
+        raise InvalidArgument(
+            f"{seconds:g} s are {frames} frames, and this model makes {model.max_num_frames}",
+            field="seconds",
+            allowed=f"at most {(model.max_num_frames - 1) // step * step / rate:g}",
+        )
+    return frames
 
 
 def _size(job: Job) -> str:

@@ -138,6 +138,9 @@ class Replica:
             model_id=model.model_id,
             default_steps=model.default_steps,
             max_steps=model.max_steps,
+            frame_rate=model.frame_rate,
+            frame_step=model.frame_step,
+            max_num_frames=model.max_num_frames,
         )
 
     async def _entry_count(self, namespace: str) -> int:

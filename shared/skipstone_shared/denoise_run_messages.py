@@ -317,6 +317,8 @@ _PLAIN_CAPABILITIES = (
     "max_concurrent_requests",
     "block_cache_supported",
     "latent_kv_target",
+    "frame_rate",
+    "frame_step",
 )
 """Fields that are called the same and mean the same in message and dataclass."""
 

@@ -164,6 +164,8 @@ class DenoiseCapabilities:
     block_cache_supported: bool = False
     adapters: tuple[str, ...] = ()
     latent_kv_target: str = ""
+    frame_rate: float = 0.0
+    frame_step: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

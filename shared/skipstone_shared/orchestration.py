@@ -294,3 +294,6 @@ class OrchestratorCapabilities:
     default_steps: int = 0
     max_steps: int = 0
     donor_frames: int = 0
+    frame_rate: float = 0.0
+    frame_step: int = 0
+    max_num_frames: int = 0

@@ -250,6 +250,9 @@ def orchestrator_capabilities_to_message(
         default_steps=capabilities.default_steps,
         max_steps=capabilities.max_steps,
         donor_frames=capabilities.donor_frames,
+        frame_rate=capabilities.frame_rate,
+        frame_step=capabilities.frame_step,
+        max_num_frames=capabilities.max_num_frames,
     )
 
 
@@ -272,4 +275,7 @@ def orchestrator_capabilities_from_message(
         default_steps=message.default_steps,
         max_steps=message.max_steps,
         donor_frames=message.donor_frames,
+        frame_rate=message.frame_rate,
+        frame_step=message.frame_step,
+        max_num_frames=message.max_num_frames,
     )

@@ -254,6 +254,8 @@ def denoise_cases():
             block_cache_supported=True,
             adapters=("a",),
             latent_kv_target="host:1",
+            frame_rate=23.976,
+            frame_step=4,
         )
         yield (
             capabilities,
@@ -333,7 +335,9 @@ def orchestration_cases():
     )
     for told in (stats, OrchestratorStats()):
         yield told, answers.orchestrator_stats_to_message, answers.orchestrator_stats_from_message
-    capabilities = OrchestratorCapabilities("0.1", "1", CacheMode.WRITE_ONLY, 1, "m", 2, 3)
+    capabilities = OrchestratorCapabilities(
+        "0.1", "1", CacheMode.WRITE_ONLY, 1, "m", 2, 3, 4, 24.0, 5, 6
+    )
     yield (
         capabilities,
         answers.orchestrator_capabilities_to_message,

@@ -480,6 +480,8 @@ class Executor(Service):
             4,
             self.kinds,
             SchedulerResume.EXACT,
+            frame_rate=12.0,
+            frame_step=4,
         )
 
     def _start(self, request: DenoiseRequest) -> tuple[str, int, int, str]:

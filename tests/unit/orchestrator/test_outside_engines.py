@@ -296,6 +296,7 @@ async def test_capabilities_name_the_model_while_the_executor_can_be_reached() -
         known = await site.orchestrator.replica.capabilities()
         assert (known.version, known.model_id, known.max_steps) == ("1.2.3", "tiny", 1000)
         assert known.max_prompt_bytes == 20_000
+        assert (known.frame_rate, known.frame_step, known.max_num_frames) == (12.0, 4, 1)
         site.executor.trouble["get_capabilities"] = Unavailable("gone")
         unknown = await site.orchestrator.replica.capabilities()
         assert (unknown.model_id, unknown.default_steps) == ("", 0)

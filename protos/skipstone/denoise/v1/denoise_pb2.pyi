@@ -227,6 +227,8 @@ class GetCapabilitiesResponse(_message.Message):
     BLOCK_CACHE_SUPPORTED_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
     LATENT_KV_TARGET_FIELD_NUMBER: _builtins.int
+    FRAME_RATE_FIELD_NUMBER: _builtins.int
+    FRAME_STEP_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     """Changes whenever the answers of PlanGeneration may change: at every start and every time an
     adapter is loaded or removed.
@@ -265,6 +267,12 @@ class GetCapabilitiesResponse(_message.Message):
     """Whether block caching is available for this model's transformer."""
     latent_kv_target: _builtins.str
     """Target of the LatentKV service the executor reads and writes by default; empty: none."""
+    frame_rate: _builtins.float
+    """Frames per second of the videos that it sends: as configured, else that at which the family's
+    motion is natural. 0 for picture models.
+    """
+    frame_step: _builtins.int
+    """Frames of a video are one more than a multiple of this; 1 for picture models."""
     @_builtins.property
     def resume_kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ResumeKind.ValueType]:
         """Ways of resuming that are safe with this model and scheduler."""
@@ -296,10 +304,12 @@ class GetCapabilitiesResponse(_message.Message):
         block_cache_supported: _builtins.bool = ...,
         adapters: _abc.Iterable[_builtins.str] | None = ...,
         latent_kv_target: _builtins.str = ...,
+        frame_rate: _builtins.float = ...,
+        frame_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "block_cache_supported", b"block_cache_supported", "default_guidance_scale", b"default_guidance_scale", "default_height", b"default_height", "default_num_frames", b"default_num_frames", "default_steps", b"default_steps", "default_width", b"default_width", "instance_id", b"instance_id", "latent_kv_target", b"latent_kv_target", "max_concurrent_requests", b"max_concurrent_requests", "max_num_frames", b"max_num_frames", "max_size", b"max_size", "max_steps", b"max_steps", "min_size", b"min_size", "model_id", b"model_id", "pipeline_class", b"pipeline_class", "resume_kinds", b"resume_kinds", "scheduler_class", b"scheduler_class", "scheduler_resume", b"scheduler_resume", "size_multiple", b"size_multiple"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "block_cache_supported", b"block_cache_supported", "default_guidance_scale", b"default_guidance_scale", "default_height", b"default_height", "default_num_frames", b"default_num_frames", "default_steps", b"default_steps", "default_width", b"default_width", "frame_rate", b"frame_rate", "frame_step", b"frame_step", "instance_id", b"instance_id", "latent_kv_target", b"latent_kv_target", "max_concurrent_requests", b"max_concurrent_requests", "max_num_frames", b"max_num_frames", "max_size", b"max_size", "max_steps", b"max_steps", "min_size", b"min_size", "model_id", b"model_id", "pipeline_class", b"pipeline_class", "resume_kinds", b"resume_kinds", "scheduler_class", b"scheduler_class", "scheduler_resume", b"scheduler_resume", "size_multiple", b"size_multiple"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1804,6 +1804,9 @@ class GetCapabilitiesResponse(_message.Message):
     DEFAULT_STEPS_FIELD_NUMBER: _builtins.int
     MAX_STEPS_FIELD_NUMBER: _builtins.int
     DONOR_FRAMES_FIELD_NUMBER: _builtins.int
+    FRAME_RATE_FIELD_NUMBER: _builtins.int
+    FRAME_STEP_FIELD_NUMBER: _builtins.int
+    MAX_NUM_FRAMES_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of Skipstone."""
     policy_version: _builtins.str
@@ -1820,6 +1823,16 @@ class GetCapabilitiesResponse(_message.Message):
     """Largest number of steps; 0 when the executor cannot be reached."""
     donor_frames: _builtins.int
     """Frames of what a run made by which donors are found; 0: they are found by their prompts."""
+    frame_rate: _builtins.float
+    """Frames per second of the videos that the executor sends; 0 for picture models, and when the
+    executor cannot be reached or does not tell.
+    """
+    frame_step: _builtins.int
+    """Frames of a video are one more than a multiple of this; 0 when the executor cannot be reached or
+    does not tell.
+    """
+    max_num_frames: _builtins.int
+    """Largest number of frames; 1 for picture models, 0 when the executor cannot be reached."""
     def __init__(
         self,
         *,
@@ -1831,10 +1844,13 @@ class GetCapabilitiesResponse(_message.Message):
         default_steps: _builtins.int = ...,
         max_steps: _builtins.int = ...,
         donor_frames: _builtins.int = ...,
+        frame_rate: _builtins.float = ...,
+        frame_step: _builtins.int = ...,
+        max_num_frames: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_cache_mode", b"default_cache_mode", "default_steps", b"default_steps", "donor_frames", b"donor_frames", "max_prompt_bytes", b"max_prompt_bytes", "max_steps", b"max_steps", "model_id", b"model_id", "policy_version", b"policy_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_cache_mode", b"default_cache_mode", "default_steps", b"default_steps", "donor_frames", b"donor_frames", "frame_rate", b"frame_rate", "frame_step", b"frame_step", "max_num_frames", b"max_num_frames", "max_prompt_bytes", b"max_prompt_bytes", "max_steps", b"max_steps", "model_id", b"model_id", "policy_version", b"policy_version", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ from skipstone_denoise.model_folder import check_model
 from skipstone_denoise.pipeline_loader import load_pipeline
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind, SnapshotPlan
 from skipstone_shared.errors import InvalidArgument
-from skipstone_shared.generation import BlockCacheConfig, GenerationParams
+from skipstone_shared.generation import Artifact, BlockCacheConfig, GenerationParams
 from skipstone_shared.latents import GuidanceMode
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -227,8 +227,13 @@ def test_videos_have_the_frame_rate_of_their_family(subject: Subject) -> None:
     family = family_of(subject.rig.pipeline)
     assert family is not None
     assert (family.frame_rate is not None) == bool(subject.case.frame_rate)
+    told = subject.rig.engine.get_capabilities()
+    assert told.frame_rate == subject.case.frame_rate
+    (artifact,) = (event for event in subject.full.events if isinstance(event, Artifact))
+    assert artifact.frame_rate == subject.case.frame_rate
     if subject.case.frame_rate:
         assert native_frame_rate(subject.rig.pipeline) == subject.case.frame_rate
+        assert (subject.params.num_frames or 0) % told.frame_step == 1
 
 
 def test_every_pipeline_of_every_family_is_tested() -> None:
