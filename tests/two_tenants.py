@@ -6,6 +6,7 @@ in an answer, neither an entry nor an id, a score, a count, a tier or an error.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import random
@@ -33,12 +34,13 @@ from skipstone_orchestrator.wiring import Backends, Orchestrator
 from skipstone_shared.access import token_hash
 from skipstone_shared.credentials import Credentials
 from skipstone_shared.embeddings import Embedding
-from skipstone_shared.errors import SkipstoneError
+from skipstone_shared.errors import LatentNotFound, SkipstoneError
 from skipstone_shared.generation import GenerationParams
 from skipstone_shared.grpc_aio_server import in_process_async_server
 from skipstone_shared.grpc_server import InProcessSettings, in_process_server
-from skipstone_shared.latents import SnapshotMetadata, compatibility_key
+from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum, compatibility_key
 from skipstone_shared.orchestration import CacheOptions, Entry, LookupDecision
+from skipstone_shared.tensor_messages import parts_of
 from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.server import mount as mount_index
 
@@ -59,6 +61,7 @@ PATIENT = {
 }
 SHARES = {
     "look_up": 900.0,
+    "generate": 15.0,
     "save": 60.0,
     "explain": 10.0,
     "get": 20.0,
@@ -85,8 +88,34 @@ class Words(fakes.BagOfWords):
         return Embedding(vector / np.linalg.norm(vector), model_id=self.model_id)
 
 
-def orchestrator(index: Any, store: Any) -> Orchestrator:
-    executor = fakes.Executor(fakes.MemoryStore())
+class KeptTexts(fakes.MemoryStore):
+    """The executor's latents, which are texts, in the store that everybody else reads."""
+
+    def __init__(self, kept: MemoryStore) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def write(
+        self, namespace: str, entry_id: str, step: int, steps: int, latent: str, **metadata: Any
+    ) -> LatentRef:
+        arrays = {"latents": np.frombuffer(latent.encode(), np.uint8).astype(np.float32)}
+        data = arrays["latents"].tobytes()
+        sigma = 1 - step / steps
+        about = SnapshotMetadata(entry_id, step, steps, sigma, parts=parts_of(arrays), **metadata)
+        size, hashed = len(data), checksum(data)
+        return self._kept.write_latent(namespace, about, [data], size_bytes=size, xxh3_64=hashed)
+
+    def read(self, ref: LatentRef) -> tuple[SnapshotMetadata, str] | None:
+        try:
+            found = self._kept.read_latent(ref.namespace, ref)
+        except LatentNotFound:
+            return None
+        codes = np.frombuffer(b"".join([found.data]), np.float32).astype(np.uint8)
+        return found.metadata, codes.tobytes().decode()
+
+
+def orchestrator(index: Any, store: Any, kept: MemoryStore) -> Orchestrator:
+    executor = fakes.Executor(KeptTexts(kept))
     return Orchestrator(
         OrchestratorSettings(**{**QUIET, **PATIENT}),
         Backends(Words(), index, store, executor),
@@ -118,6 +147,20 @@ class Tenant:
         if seed is None:
             told = dataclasses.replace(told, entry_id="drawn anew each time")
         return self._decision(told)
+
+    async def generate(self, prompt: str, seed: int) -> Answer:
+        """What is made and where it comes from; when it returns it is saved."""
+        params = GenerationParams(prompt, seed=seed, num_inference_steps=STEPS)
+        made = await self._front.generate(params, namespace=self.namespace)
+        while (await self._front.get_stats(self.namespace)).queued_saves:
+            await asyncio.sleep(0.001)
+        told = made.provenance
+        assert not told.fallbacks, "trouble would hide what is tested"
+        return (
+            (told.tier, told.reason, told.skip_steps, told.reuse_kind, told.saved_entry_id),
+            (_rounded(told.similarity), told.donor_entry_id, told.donor_prompt, told.passed_over),
+            (told.joined_request_id, told.compatibility_key, made.artifact.data),
+        )
 
     async def explain(self, prompt: str, seed: int) -> Answer:
         params = GenerationParams(prompt, seed=seed, num_inference_steps=STEPS)
@@ -218,7 +261,7 @@ async def deployment(access_file: Path | None, *tenants: str) -> AsyncIterator[d
         root = credentials("root")
         index = AsyncVectorIndexClient(index_target, timeout_s=PATIENCE_S, credentials=root)
         store = AsyncLatentKVClient(store_target, timeout_s=PATIENCE_S, credentials=root)
-        front = orchestrator(index, store)
+        front = orchestrator(index, store, kept)
         target = await stack.enter_async_context(
             in_process_async_server(mounted(front, [index.close, store.close]), settings)
         )
@@ -250,15 +293,20 @@ class Fuzz:
     async def run(self, lookups: int, shared: dict[str, Tenant], alone: dict[str, Tenant]) -> None:
         """Works until so many lookups were compared."""
         while self.lookups < lookups:
-            name = self._random.choice(TENANTS)
             rpc, args = self._request()
-            told = await _told(getattr(shared[name], rpc), args)
-            expected = await _told(getattr(alone[name], rpc), args)
-            if told != expected:
-                self.crossings.append(f"{name} {rpc}{args}: {told} instead of {expected}")
-            if rpc == "look_up":
-                self.lookups += 1
-                self.hits += bool(told[0][2]) if isinstance(told[0], tuple) else 0
+            # Runs of both at once, since those of one tenant are shared.
+            names = TENANTS if rpc == "generate" else (self._random.choice(TENANTS),)
+            answers = await asyncio.gather(
+                *(_told(getattr(at[name], rpc), args) for at in (shared, alone) for name in names)
+            )
+            for name, told, expected in zip(
+                names, answers[: len(names)], answers[len(names) :], strict=True
+            ):
+                if told != expected:
+                    self.crossings.append(f"{name} {rpc}{args}: {told} instead of {expected}")
+                if rpc == "look_up":
+                    self.lookups += 1
+                    self.hits += bool(told[0][2]) if isinstance(told[0], tuple) else 0
 
     def _request(self) -> tuple[str, tuple[Any, ...]]:
         rpc = self._random.choices(list(SHARES), list(SHARES.values()))[0]
@@ -270,8 +318,8 @@ class Fuzz:
                 entry_id = f"e{self._random.randrange(200)}"
                 self._ids.append(entry_id)
                 return rpc, (entry_id, prompt, seed)
-            case "explain":
-                return rpc, (prompt, seed)
+            case "explain" | "generate" as asked:
+                return asked, (prompt, seed)
             case "get" | "delete" as by_id:
                 found = self._random.choice(self._ids or ["none"])
                 return by_id, (found if by_id == "get" else [found, "none"],)
