@@ -104,26 +104,29 @@ class S3Log:
         return False
 
     def backlog(self) -> Iterator[tuple[int, memoryview | None]]:
-        """The records that are listed after ``position``, each with its number, for a start."""
+        """The records that are listed after ``position``, each with its number, for a start.
+
+        Here and in ``read_on`` the position follows when the next one is asked for.
+        """
         numbers = [_number(k) for k in self._bucket.keys("log/", _key("log", self.position))]
         for first in range(0, len(numbers), _READ_AT_ONCE):
             some = numbers[first : first + _READ_AT_ONCE]
             bodies = self._bucket.get_many([_key("log", number) for number in some])
             for number, body in zip(some, bodies, strict=True):
-                self.position = number
                 yield number, body
+                self.position = number
 
     def read_on(self) -> Iterator[tuple[int, memoryview]]:
         """The records after ``position``, until there is none."""
         while True:
-            now = self.moment()
-            body = self.read(self.position + 1)
+            now, number = self.moment(), self.position + 1
+            body = self.read(number)
             if body is None:
                 if not self.is_lost:
                     self._known = now
                 return
-            self.position += 1
-            yield self.position, body
+            yield number, body
+            self.position = number
 
     def append(self, body: bytes) -> bool:
         """Puts the next record.

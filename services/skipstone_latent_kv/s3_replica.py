@@ -289,6 +289,9 @@ class S3Replica:
     def _tell(self, lacking: _Lacking) -> None:
         """Puts a record that says which one is lacking; what else the log says is passed over."""
         change = Change("unreadable", _NO_ENTRY, (lacking.number,))
+        # Listed first: where a record is missing, reading on would end.
+        for _ in self._log.backlog():
+            pass
         for _ in range(_TRIES):
             for _ in self._log.read_on():
                 pass

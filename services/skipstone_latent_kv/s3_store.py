@@ -49,6 +49,10 @@ from skipstone_shared.structured_logging import get_logger
 
 T = TypeVar("T")
 
+_DELETED_BY_THE_WAY = 1000
+"""Values that a call deletes which only looks whether they are gone: one request. Where more are
+left, somebody deletes a namespace just now, and calls that all did the same would stand in line."""
+
 
 class S3Store:
     """A ``LatentStore`` whose whole state is in S3.
@@ -200,7 +204,7 @@ class S3Store:
         key = checked_namespace(namespace), checked_entry_id(entry_id)
 
         def get(txn: S3Transaction) -> StoredEntry:
-            txn.delete_again(*key)
+            txn.delete_again(*key, at_most=_DELETED_BY_THE_WAY)
             return txn.stored_entry(self._entries.require(key))
 
         return self._change(get, for_good=True)
@@ -217,7 +221,7 @@ class S3Store:
         incoming.check_page(page_size, page_token)
 
         def page(txn: S3Transaction) -> StoredEntryPage:
-            txn.delete_again(namespace)
+            txn.delete_again(namespace, at_most=_DELETED_BY_THE_WAY)
             after = (
                 state
                 for state in txn.table.in_namespace(namespace)

@@ -18,6 +18,7 @@ from skipstone_latent_kv.s3_records import (
 )
 from skipstone_latent_kv.s3_uses import Use
 from skipstone_latent_kv.s3_values import ValueName
+from skipstone_shared.errors import Unavailable
 from skipstone_shared.stored_entries import EvictionKind, StoredEntry, StoredSnapshot
 
 
@@ -148,15 +149,21 @@ class S3Transaction:
             by_entry.setdefault(name.entry, []).append(name.value_id)
         return [Change("gone", key, (value_ids,)) for key, value_ids in by_entry.items()]
 
-    def delete_again(self, namespace: str, entry_id: str | None = None) -> None:
+    def delete_again(
+        self, namespace: str, entry_id: str | None = None, at_most: int | None = None
+    ) -> None:
         """Values of removed entries that may still be in S3 are garbage once more.
 
         Args:
             namespace: That of the entries.
             entry_id: One of them; None for all.
+            at_most: How many the caller has time for.
+
+        Raises:
+            Unavailable: there are more.
         """
         told = set(self.gone)
-        self.garbage += [
+        found = [
             name
             for name in self._undeleted
             if name.entry[0] == namespace
@@ -164,6 +171,9 @@ class S3Transaction:
             and name not in told
             and self.table.get(name.entry) is None
         ]
+        if at_most is not None and len(found) > at_most:
+            raise Unavailable(f"{len(found)} values of removed entries are being deleted")
+        self.garbage += found
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Makes changes that a record tells; whoever put it deletes the garbage.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,8 @@ class S3Proxy:
         self.spoiled = 0
         """Answers that were spoilt."""
         self._behind = urlsplit(endpoint).netloc
-        self._fault: tuple[str, str, Fault, int] | None = None
+        self._spoils: tuple[str, str] | None = None
+        self._faults: Iterator[Fault] = iter(())
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -34,13 +36,22 @@ class S3Proxy:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
-    def spoil(self, method: str, part: str, fault: Fault, times: int = 1 << 30) -> None:
-        """Spoils the next answers to requests with a method and a part of a URL, only these."""
-        self._fault = method, part, fault, times
+    def spoil(self, method: str, part: str, *faults: Fault, times: int = 1) -> None:
+        """Spoils the next answers to requests with a method and a part of a URL, only these.
+
+        Args:
+            method: Of the requests.
+            part: Of their URLs.
+            faults: One after the other.
+            times: How often all of them; 0 for ever.
+        """
+        self._spoils = method, part
+        rounds = itertools.repeat(faults, times) if times else itertools.repeat(faults)
+        self._faults = itertools.chain.from_iterable(rounds)
 
     def heal(self) -> None:
         """Spoils nothing any more."""
-        self._fault = None
+        self._spoils = None
 
     def close(self) -> None:
         """Ends it."""
@@ -50,13 +61,10 @@ class S3Proxy:
 
     def _next_fault(self, method: str, path: str) -> Fault | None:
         with self._lock:
-            if self._fault is None:
+            if self._spoils is None or self._spoils[0] != method or self._spoils[1] not in path:
                 return None
-            of_method, part, fault, times = self._fault
-            if of_method != method or part not in path or not times:
-                return None
-            self._fault = of_method, part, fault, times - 1
-            self.spoiled += 1
+            fault = next(self._faults, None)
+            self.spoiled += fault is not None
             return fault
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

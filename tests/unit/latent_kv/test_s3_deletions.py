@@ -12,7 +12,7 @@ from tests.servers.s3_proxy import S3Proxy, running_s3_proxy
 from tests.servers.seaweedfs import shared_seaweedfs
 from tests.unit.latent_kv.s3_under_test import Place
 
-from skipstone_latent_kv import s3_upkeep
+from skipstone_latent_kv import s3_store, s3_upkeep
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.s3_store import S3Store
 from skipstone_shared.errors import (
@@ -49,7 +49,7 @@ def proxy(place: Place, stack: ExitStack) -> S3Proxy:
 def store(place: Place, proxy: S3Proxy) -> S3Store:
     """A store whose S3 deletes nothing from now on; the log goes on."""
     store = place.open(address={"endpoint": proxy.endpoint, "attempts": 1})
-    proxy.spoil("POST", "?delete", "refused")
+    proxy.spoil("POST", "?delete", "refused", times=0)
     return store
 
 
@@ -156,3 +156,20 @@ def test_what_ended_is_deleted_although_the_write_that_noticed_it_is_refused(pla
     assert list_ids(store) == ["kept"]
     assert len(place.value_keys()) == 1
     place.audit(store)
+
+
+def test_who_looks_while_a_large_namespace_is_deleted_does_not_join_in(
+    place: Place, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_store, "_DELETED_BY_THE_WAY", 1)
+    for entry_id in "abc":
+        save(store, entry_id)
+    with pytest.raises(Unavailable, match="still in S3"):
+        store.delete_namespace("")
+    other = place.open()
+    with pytest.raises(Unavailable, match="3 values of removed entries are being deleted"):
+        list_ids(other)
+    assert len(place.value_keys()) == 3
+    other.delete_namespace("")
+    assert list_ids(other) == []
+    assert place.value_keys() == []

@@ -184,11 +184,23 @@ class TestRecordsThatCannotBeRead:
         store = place.open(address={"endpoint": proxy.endpoint})
         other = place.open()
         save(other, "entry")
-        proxy.spoil("GET", "/log/", fault, times=1)
+        proxy.spoil("GET", "/log/", fault)
         assert list_ids(store) == ["entry"]
         assert proxy.spoiled == 1
         assert list(contents(store)) == list(contents(other))
         assert store.totals().unreadable_records == 0
+
+    def test_one_that_is_damaged_when_s3_goes_away_is_not_passed_over(
+        self, place: Place, proxy: S3Proxy
+    ) -> None:
+        store = place.open(address={"endpoint": proxy.endpoint, "attempts": 1})
+        other = place.open()
+        save(other, "entry")
+        proxy.spoil("GET", "/log/", "damaged", "refused")
+        with pytest.raises(Unavailable, match="cannot serve just now"):
+            list_ids(store)
+        assert list_ids(store) == ["entry"]
+        assert list(contents(store)) == list(contents(other))
 
     @pytest.mark.parametrize("fault", ["damaged", "short"])
     def test_a_process_for_which_one_is_always_damaged_goes_on_where_others_are_and_spares_theirs(
@@ -200,7 +212,7 @@ class TestRecordsThatCannotBeRead:
         ref = save(store, "ours")
         Write.of("theirs", lease_s=60.0).to(other)
         lost = len(place.keys("log/")) + 1
-        proxy.spoil("GET", f"/log/{lost:020d}", fault)
+        proxy.spoil("GET", f"/log/{lost:020d}", fault, times=0)
         other.commit_entry("", "theirs")
         save(other, "later")
         values = place.value_keys()
@@ -229,7 +241,7 @@ class TestRecordsThatCannotBeRead:
         steady = Clock()
         store = place.open(address={"endpoint": proxy.endpoint}, steady_clock=steady)
         save(place.open(), "entry")
-        proxy.spoil("GET", "/log/", "damaged")
+        proxy.spoil("GET", "/log/", "damaged", times=0)
         with pytest.raises(Unavailable):
             list_ids(store)
         proxy.heal()

@@ -12,8 +12,9 @@ from tests.servers.seaweedfs import running_seaweedfs, shared_seaweedfs
 from tests.unit.latent_kv.s3_under_test import Place
 
 from skipstone_latent_kv.s3_store import S3Store
-from skipstone_shared.errors import Unavailable
+from skipstone_shared.errors import DeadlineExceeded, Unavailable
 from skipstone_shared.latents import LatentRef
+from skipstone_shared.request_context import request_scope
 
 
 @pytest.fixture
@@ -42,9 +43,13 @@ def calls_of(store: S3Store, ref: LatentRef) -> list[Callable[[], object]]:
 def test_one_that_hangs_is_unavailable_after_the_timeout(stack: ExitStack) -> None:
     place = Place(shared_seaweedfs(), stack)
     store = place.open(address={"timeout_s": 0.2, "attempts": 1})
+    patient = place.open(address={"timeout_s": 1.0, "attempts": 1})
     ref = save(store, "entry")
     place.server.hang()
     try:
+        # A caller that has less time than that is told when it is over.
+        with request_scope(timeout_s=0.1), pytest.raises(DeadlineExceeded):
+            patient.get_entry("", "entry")
         for call in calls_of(store, ref)[:4]:
             with pytest.raises(Unavailable):
                 call()
