@@ -116,9 +116,9 @@ class DenoiseSettings(CallerSettings):
     default_num_frames: int | None = Field(default=None, ge=1)
     """Frames when a request of a video model names none; none: the pipeline's own default."""
 
-    frame_rate: float | None = Field(default=None, gt=0.0, le=240.0)
-    """Frames per second of videos; none: that at which the family's motion is natural. LTX-Video is
-    told it too, and moves accordingly."""
+    frame_rate: float | None = Field(default=None, ge=1.0, le=240.0)
+    """Frames per second of videos, 1 to 240; none: that at which the family's motion is natural.
+    LTX-Video is told it too, and moves accordingly."""
 
     video_format: Literal["mp4", "gif"] = "mp4"
     """What videos are sent as: mp4 (H.264), or gif, in 256 colours, for previews."""

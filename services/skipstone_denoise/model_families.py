@@ -1,12 +1,13 @@
 """The families of models that are served and tested, and what no inspection can tell of them.
 
 All else of a model is found by looking at its pipeline (`model_inspection`), so a pipeline that is
-not listed here runs too, at the frame rate of most video models.
+not listed here runs too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -14,6 +15,10 @@ from typing import Any
 
 DEFAULT_FRAME_RATE = 16
 """Frames per second of videos of unknown models; most are trained at about that rate."""
+
+
+RATE_PARAMETERS = ("frame_rate", "fps")
+"""Names by which pipelines are told the frame rate, where their latents depend on it."""
 
 
 class Guidance(Enum):
@@ -40,6 +45,8 @@ class ModelFamily:
         page: Its page under docs/models, without `.md`.
         pipelines: Class names of its pipelines in diffusers, and the guidance of each.
         frame_rate: Frames per second of a loaded pipeline's videos; None for pictures.
+        kin: What class names of the family begin with, also those that are not listed; of video
+            families only.
         block_cache: Whether blocks can be reused inside a request.
     """
 
@@ -48,6 +55,7 @@ class ModelFamily:
     pipelines: Mapping[str, Guidance]
     frame_rate: Callable[[Any], int] | None = None
     block_cache: bool = True
+    kin: str = ""
 
 
 def _wan_rate(pipeline: Any) -> int:
@@ -70,6 +78,7 @@ FAMILIES: tuple[ModelFamily, ...] = (
         "wan",
         _same(Guidance.SEPARATE, "WanPipeline", "WanImageToVideoPipeline"),
         _wan_rate,
+        kin="Wan",
     ),
     ModelFamily("Qwen-Image", "qwen-image", _same(Guidance.TRUE, "QwenImagePipeline")),
     ModelFamily("Flux.1", "flux1", _same(Guidance.DISTILLED_AND_TRUE, "FluxPipeline")),
@@ -92,6 +101,7 @@ FAMILIES: tuple[ModelFamily, ...] = (
         "ltx",
         _same(Guidance.BATCHED, "LTXPipeline", "LTXImageToVideoPipeline"),
         lambda _pipeline: 25,
+        kin="LTX",
     ),
     ModelFamily(
         "HunyuanVideo",
@@ -103,12 +113,14 @@ FAMILIES: tuple[ModelFamily, ...] = (
             }
         ),
         lambda _pipeline: 24,
+        kin="HunyuanVideo",
     ),
     ModelFamily(
         "CogVideoX",
         "cogvideox",
         _same(Guidance.BATCHED, "CogVideoXPipeline", "CogVideoXImageToVideoPipeline"),
         _cogvideox_rate,
+        kin="CogVideoX",
     ),
     ModelFamily("PixArt", "pixart", _same(Guidance.BATCHED, "PixArtSigmaPipeline")),
     ModelFamily(
@@ -126,9 +138,15 @@ def family_of(pipeline: Any) -> ModelFamily | None:
     return next((family for family in FAMILIES if name in family.pipelines), None)
 
 
-def native_frame_rate(pipeline: Any) -> int:
-    """Frames per second at which the motion of a pipeline's videos is natural."""
-    family = family_of(pipeline)
-    if family is None or family.frame_rate is None:
-        return DEFAULT_FRAME_RATE
-    return family.frame_rate(pipeline)
+def native_frame_rate(pipeline: Any) -> float:
+    """Frames per second at which the motion of a pipeline's videos is natural.
+
+    That of its family; else what it tells the model when a call does not say.
+    """
+    name = type(pipeline).__name__
+    for family in FAMILIES:
+        if family.frame_rate is not None and name.startswith(family.kin):
+            return family.frame_rate(pipeline)
+    parameters = inspect.signature(type(pipeline).__call__).parameters
+    told = (parameters[name].default for name in RATE_PARAMETERS if name in parameters)
+    return next((rate for rate in told if isinstance(rate, int | float)), DEFAULT_FRAME_RATE)

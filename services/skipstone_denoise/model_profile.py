@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from skipstone_denoise.model_families import DEFAULT_FRAME_RATE
+from skipstone_denoise.model_families import DEFAULT_FRAME_RATE, RATE_PARAMETERS
 from skipstone_shared.generation import BlockCacheConfig, GenerationParams, ReferenceRole
 from skipstone_shared.latents import DType, GuidanceMode
 
@@ -76,7 +76,7 @@ class ModelProfile:
     @property
     def takes_frame_rate(self) -> bool:
         """Whether the pipeline's latents depend on the frame rate."""
-        return "frame_rate" in self.call_parameters
+        return not self.call_parameters.isdisjoint(RATE_PARAMETERS)
 
     @property
     def takes_negative_prompt(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from skipstone_denoise.guiders import guiders_of, own_guiders, unhook
+from skipstone_denoise.model_families import RATE_PARAMETERS
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_shared.generation import GenerationParams
 
@@ -70,7 +71,8 @@ def call_arguments(
         **references,
     }
     if profile.is_video:
-        arguments |= {"num_frames": params.num_frames, "frame_rate": profile.frame_rate}
+        arguments |= {"num_frames": params.num_frames}
+        arguments |= dict.fromkeys(RATE_PARAMETERS, profile.frame_rate)
     if params.negative_prompt:
         arguments["negative_prompt"] = params.negative_prompt
     if profile.second_guidance and params.guidance_scale_2 is not None:

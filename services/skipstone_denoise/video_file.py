@@ -21,7 +21,25 @@ _THREADS = 1
 """The file depends on how many there are, and is to be the same on every machine."""
 
 _LARGEST_DENOMINATOR = 1001
-"""Of frame rates, which files hold as fractions: 23.976 becomes 24000/1001."""
+"""Of frame rates, which files hold as fractions."""
+
+_NTSC = (24, 30, 48, 60, 120)
+"""Rates that television slows down by 1000/1001, and people write with two or three places: 23.976,
+29.97, 59.94."""
+_NTSC_ROUNDING = 0.005
+
+
+def exact_rate(frame_rate: float) -> Fraction:
+    """The rate that is meant by a number: 24000/1001 by 23.976.
+
+    Args:
+        frame_rate: Frames per second, 1 or more.
+    """
+    for whole in _NTSC:
+        slowed = Fraction(whole * 1000, 1001)
+        if abs(slowed - Fraction(frame_rate)) < _NTSC_ROUNDING:
+            return slowed
+    return Fraction(frame_rate).limit_denominator(_LARGEST_DENOMINATOR)
 
 
 def mp4_bytes(frames: Sequence[Image.Image], frame_rate: float, crf: int) -> bytes:
@@ -31,12 +49,12 @@ def mp4_bytes(frames: Sequence[Image.Image], frame_rate: float, crf: int) -> byt
 
     Args:
         frames: RGB pictures of one size.
-        frame_rate: Frames per second, above 0.
+        frame_rate: Frames per second, 1 or more.
         crf: Constant rate factor of x264: 0 (lossless) to 51.
     """
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4", options={"fflags": "+bitexact"}) as file:
-        rate = Fraction(frame_rate).limit_denominator(_LARGEST_DENOMINATOR)
+        rate = exact_rate(frame_rate)
         stream = file.add_stream("libx264", rate, options={"crf": str(crf)} | _OPTIONS)
         stream.width, stream.height = frames[0].size
         # Half the colour resolution plays everywhere, but needs even sides.
@@ -63,7 +81,7 @@ def gif_bytes(frames: Sequence[Image.Image], frame_rate: float) -> bytes:
 
     Args:
         frames: RGB pictures of one size.
-        frame_rate: Frames per second, above 0; viewers slow down what is above 50.
+        frame_rate: Frames per second, 1 or more; viewers slow down what is above 50.
     """
     buffer = io.BytesIO()
     duration_ms = max(1, round(1000 / frame_rate))

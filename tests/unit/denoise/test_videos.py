@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from fractions import Fraction
 from typing import Any
 
 import av
@@ -15,6 +16,7 @@ from tests.unit.denoise.families.video_pipelines import ltx
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, wan_pipeline
 
 from skipstone_denoise.artifacts import ArtifactFormat, VideoFormat, encode_artifact
+from skipstone_denoise.config import DenoiseSettings
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind
 from skipstone_shared.generation import Artifact
 
@@ -70,10 +72,33 @@ def test_the_same_frames_are_the_same_bytes_and_no_encoder_names_itself() -> Non
     assert b"Lavf" not in files.pop()
 
 
-@pytest.mark.parametrize("rate", [7.5, 23.976, 29.97, 60.0])
-def test_rates_that_are_no_whole_numbers_are_kept(rate: float) -> None:
+@pytest.mark.parametrize(
+    ("rate", "meant"),
+    [
+        (1.0, Fraction(1)),
+        (7.5, Fraction(15, 2)),
+        (12.3, Fraction(123, 10)),
+        (23.976, Fraction(24000, 1001)),
+        (23.98, Fraction(24000, 1001)),
+        (29.97, Fraction(30000, 1001)),
+        (59.94, Fraction(60000, 1001)),
+        (60.0, Fraction(60)),
+        (239.9, Fraction(2399, 10)),
+    ],
+)
+def test_rates_that_are_no_whole_numbers_are_kept_as_they_are_meant(
+    rate: float, meant: Fraction
+) -> None:
+    """Television's rates are told rounded, and editors know them by their fractions."""
     artifact = encode_artifact([moving()], dataclasses.replace(MP4, frame_rate=rate))
-    assert decoded(artifact)[0] == pytest.approx(rate, rel=1e-5)
+    with av.open(io.BytesIO(artifact.data)) as file:
+        assert file.streams.video[0].average_rate == meant
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, 241.0, float("nan")])
+def test_rates_out_of_range_are_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="frame_rate"):
+        DenoiseSettings(frame_rate=rate)
 
 
 def test_odd_sizes_can_be_encoded() -> None:

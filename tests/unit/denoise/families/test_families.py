@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
+import diffusers
 import pytest
 import torch
 from tests.unit.denoise.engine_rig import (
@@ -24,7 +25,13 @@ from tests.unit.denoise.engine_rig import (
 from tests.unit.denoise.engine_rig import trajectory as from_step
 from tests.unit.denoise.families.family_cases import CASES, LONG, FamilyCase
 
-from skipstone_denoise.model_families import FAMILIES, Guidance, family_of, native_frame_rate
+from skipstone_denoise.model_families import (
+    DEFAULT_FRAME_RATE,
+    FAMILIES,
+    Guidance,
+    family_of,
+    native_frame_rate,
+)
 from skipstone_denoise.model_folder import check_model
 from skipstone_denoise.pipeline_loader import load_pipeline
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind, SnapshotPlan
@@ -234,6 +241,19 @@ def test_videos_have_the_frame_rate_of_their_family(subject: Subject) -> None:
     if subject.case.frame_rate:
         assert native_frame_rate(subject.rig.pipeline) == subject.case.frame_rate
         assert (subject.params.num_frames or 0) % told.frame_step == 1
+
+
+def test_relatives_that_are_not_listed_play_at_the_rate_of_the_family_or_their_own() -> None:
+    def rate(pipeline_class: Any, **config: Any) -> float:
+        pipeline = pipeline_class.__new__(pipeline_class)
+        pipeline.register_to_config(**config)
+        return native_frame_rate(pipeline)
+
+    assert rate(diffusers.WanVideoToVideoPipeline, expand_timesteps=True) == 24
+    assert rate(diffusers.HunyuanVideo15ImageToVideoPipeline) == 24
+    assert rate(diffusers.Cosmos2VideoToWorldPipeline) == 16
+    assert rate(diffusers.CosmosTextToWorldPipeline) == 30
+    assert rate(diffusers.MochiPipeline) == DEFAULT_FRAME_RATE
 
 
 def test_every_pipeline_of_every_family_is_tested() -> None:
