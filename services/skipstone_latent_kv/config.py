@@ -14,6 +14,7 @@ from skipstone_shared.config import Port, ServiceSettings
 from skipstone_shared.page_check import PageCheck
 from skipstone_shared.ports import DEFAULT_PORTS
 from skipstone_shared.stored_entries import MAX_CHUNK_BYTES
+from skipstone_shared.url_secrets import holds_password
 
 
 class LatentKVSettings(ServiceSettings):
@@ -41,7 +42,7 @@ class LatentKVSettings(ServiceSettings):
     redis_cluster: Literal["auto", "yes", "no"] = "auto"
     """Whether it is a Redis Cluster; auto asks it."""
 
-    redis_password: SecretStr = SecretStr("")
+    redis_password: SecretStr = Field(default=SecretStr(""), json_schema_extra={"flag": False})
     """Password of Redis; empty for none. By variable or file: flags show in lists of processes."""
 
     redis_prefix: str = Field(default="skipstone", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
@@ -174,7 +175,7 @@ class LatentKVSettings(ServiceSettings):
     @model_validator(mode="after")
     def _keep_passwords_out_of_urls(self) -> Self:
         # Here and not on the field, whose errors repeat the value; URLs are printed and logged.
-        if any(urlsplit(url).password for url in self.redis_urls):
+        if any(holds_password(url) for url in self.redis_urls):
             raise ValueError("redis_urls holds a password: set redis_password instead")
         return self
 

@@ -16,6 +16,7 @@ from redis.retry import Retry
 from skipstone_latent_kv.redis_errors import redis_trouble
 from skipstone_latent_kv.redis_servers import Client, ClusterServers, RedisServers, SingleServer
 from skipstone_shared.errors import FailedPrecondition, Unavailable
+from skipstone_shared.url_secrets import without_secrets
 
 ClusterMode = Literal["auto", "yes", "no"]
 
@@ -93,7 +94,7 @@ def _first_that_answers(
             problem = error
             continue
         return i
-    names = ", ".join(_without_user(url) for url in urls)
+    names = ", ".join(without_secrets(url) for url in urls)
     raise Unavailable(f"no Redis answers at {names} ({problem}): start it, or set redis_urls")
 
 
@@ -133,12 +134,12 @@ def _place(url: str) -> dict[str, Any]:
         place = dict(_parse(url))
     except ValueError as error:
         raise FailedPrecondition(
-            f"redis_urls: {_without_user(url)} is no URL of Redis: {error}"
+            f"redis_urls: {without_secrets(url)} is no URL of Redis: {error}"
         ) from None
     # A URL is printed with the settings, a password must not be.
     if place.pop("password", None):
         raise FailedPrecondition(
-            f"redis_urls holds a password for {_without_user(url)}: set redis_password instead"
+            f"redis_urls holds a password for {without_secrets(url)}: set redis_password instead"
         )
     # The library's parser and its clients have different words for the same.
     if place.pop("connection_class", None) is redis.SSLConnection:
@@ -146,8 +147,3 @@ def _place(url: str) -> dict[str, Any]:
     if "path" in place:
         place["unix_socket_path"] = place.pop("path")
     return place
-
-
-def _without_user(url: str) -> str:
-    scheme, slashes, rest = url.partition("://")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else "a value"

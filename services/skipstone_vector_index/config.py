@@ -28,8 +28,8 @@ class VectorIndexSettings(ServiceSettings):
     url: SecretStr | None = None
     """Where the engine is: postgresql://user:password@host:5432/database for pgvector,
     http://user:password@host:19530/database for milvus, http://:api-key@host:6333 for qdrant (https
-    for TLS). Give a password by file or environment, since everybody on the machine can read the
-    flags of a process."""
+    for TLS). A password is taken by file or environment, since everybody on the machine can read
+    the flags of a process."""
 
     collection: str = Field(default="skipstone", pattern=r"^[a-z][a-z0-9_]{0,31}$")
     """First part of the names of the engine's tables or collections; one per deployment."""

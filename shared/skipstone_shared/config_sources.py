@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from skipstone_shared.ports import DEFAULT_PORTS
+from skipstone_shared.url_secrets import holds_password
 
 CONFIG_ENV = "SKIPSTONE_CONFIG"
 _KNOWN_TABLES = tuple(DEFAULT_PORTS)
@@ -42,6 +43,10 @@ def has_flag(field: FieldInfo) -> bool:
     """Returns whether a field may be set by a flag; secrets can say `{"flag": False}`."""
     extra = field.json_schema_extra
     return not isinstance(extra, dict) or extra.get("flag") is not False
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def env_prefix(cls: type[BaseModel]) -> str:
@@ -80,6 +85,12 @@ def parse_flags(cls: type[BaseModel], argv: Sequence[str]) -> tuple[dict[str, An
         raise ConfigError(_unknown("flag", word, flags, "--"))
     values = vars(found)
     config_path = values.pop(" config", None)
+    for name, text in values.items():
+        if _is_secret(cls.model_fields[name]) and holds_password(text):
+            raise ConfigError(
+                f"{flag_name(name)} holds a password, which lists of processes would show: set "
+                f"{env_name(cls, name)} or {name} in a file"
+            )
     return _parse_texts(cls, values), config_path
 
 

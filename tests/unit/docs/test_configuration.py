@@ -6,25 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.service_settings import SETTINGS
 
-from skipstone_denoise.config import DenoiseSettings
-from skipstone_embedding.config import EmbeddingSettings
-from skipstone_gateway.config import GatewaySettings
-from skipstone_latent_kv.config import LatentKVSettings
-from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_shared.config import ServiceSettings, resolve_settings
 from skipstone_shared.ports import DEFAULT_PORTS
-from skipstone_vector_index.config import VectorIndexSettings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
-SETTINGS: list[type[ServiceSettings]] = [
-    OrchestratorSettings,
-    EmbeddingSettings,
-    VectorIndexSettings,
-    LatentKVSettings,
-    DenoiseSettings,
-    GatewaySettings,
-]
 ONE_ROW = re.compile(r"^\| `(\w+)` \| `([^`]*)` \|", re.MULTILINE)
 
 

@@ -148,9 +148,10 @@ class TestAccess:
         save(store, "entry")
         store.close()
 
-    def test_a_password_in_a_url_is_refused_without_repeating_it(self) -> None:
+    @pytest.mark.parametrize("place", [f":{SECRET}@127.0.0.1:6379", f"h?password={SECRET}"])
+    def test_a_password_in_a_url_is_refused_without_repeating_it(self, place: str) -> None:
         """URLs are printed with the settings."""
-        url = f"redis://:{SECRET}@127.0.0.1:6379"
+        url = f"redis://{place}"
         with pytest.raises(ConfigError, match="redis_password") as raised:
             resolve_settings(LatentKVSettings, ["--redis-urls", url], {})
         assert SECRET not in str(raised.value)
