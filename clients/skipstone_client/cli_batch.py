@@ -17,13 +17,7 @@ import typer
 from rich.progress import TimeRemainingColumn
 from rich.text import Text
 
-from skipstone_client.batch.changes import (
-    IfChanged,
-    Models,
-    changes,
-    refuse_changed,
-    told_options,
-)
+from skipstone_client.batch.changes import IfChanged, Models, changes, refuse_changed
 from skipstone_client.batch.outputs import MANIFEST, BatchFolder, Maker, Outcome
 from skipstone_client.batch.rows import Row, read_rows
 from skipstone_client.batch.running import BatchStopped, Failed, patiently, run_rows
@@ -80,7 +74,7 @@ _GO_ON = "the same command goes on with what is not done"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """How a batch runs; the values of the options of these names."""
+    """How a batch runs: the values of the options of these names, and what was told of all rows."""
 
     target: str
     namespace: str
@@ -89,6 +83,7 @@ class BatchOptions:
     retry_for_s: float
     if_changed: IfChanged
     as_json: bool
+    told: Mapping[str, Any]
 
 
 def run_batch(
@@ -112,28 +107,21 @@ def run_batch(
     folder_path = Path(f"{file.stem}-pictures") if out is None else out
     with errors_in_one_line(), polite_ends():
         rows = read_rows(file, params, cache, how.namespace, references)
-        options = told_options(params, cache, how.namespace, references)
         with BatchFolder(folder_path) as folder:
             told = _Telling(len(rows), as_json=how.as_json)
-            _run(rows, folder, told, how, options)
+            _run(rows, folder, told, how)
     told.say_end(folder_path)
     if told.failed:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run(
-    rows: Sequence[Row],
-    folder: BatchFolder,
-    told: _Telling,
-    how: BatchOptions,
-    options: Mapping[str, Any],
-) -> None:
+def _run(rows: Sequence[Row], folder: BatchFolder, told: _Telling, how: BatchOptions) -> None:
     client = OrchestratorClient(
         how.target, generate_timeout_s=how.timeout_s, credentials=credentials()
     )
     with client, stopped_in_one_line(f"--out: cannot write to {folder.path}"):
         model_id = _patiently(lambda: client.get_capabilities().model_id, how)
-        maker = Maker(how.target, model_id, options)
+        maker = Maker(how.target, model_id, how.told)
         left = _left(rows, folder, Models(client, how.namespace), maker, how)
         told.were_done(len(rows) - len(left))
 

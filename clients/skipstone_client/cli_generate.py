@@ -45,7 +45,7 @@ from skipstone_client.cli_output import (
     stdout,
 )
 from skipstone_client.cli_progress import progress_bar
-from skipstone_client.cli_request import CacheChoices, RequestOptions, SeedOption
+from skipstone_client.cli_request import CacheChoices, RequestOptions, SeedOption, told_options
 from skipstone_client.json_values import plain
 from skipstone_client.option_groups import with_option_groups
 from skipstone_client.orchestrator import OrchestratorClient
@@ -99,7 +99,12 @@ def generate(
         params, references = asked.params(prompt or "", seed), asked.references()
         cache = choices.options()
     if file is not None:
-        how = BatchOptions(target, namespace, timeout, concurrency, retry_for, if_changed, as_json)
+        told = told_options(asked, choices)
+        told |= {"seed": seed} if seed is not None else {}
+        told |= {"namespace": namespace} if namespace else {}
+        how = BatchOptions(
+            target, namespace, timeout, concurrency, retry_for, if_changed, as_json, told
+        )
         run_batch(file, out, params, references, cache, how)
         return
     _check_out(out or Path("picture"))

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from skipstone_client.cli_block_cache import BlockCacheOption, block_cache_config
+from skipstone_client.json_values import plain
 from skipstone_client.reference_files import ReferenceFile, ReferenceFiles, check_together
 from skipstone_client.request_texts import adapter_of, key_steps_of
 from skipstone_shared.generation import MAX_SEED, GenerationParams, ReferenceRole
@@ -34,6 +35,16 @@ def one_of(kind: type[EnumT]) -> Callable[[str], EnumT]:
 
 def _words(kind: type[Enum]) -> str:
     return f"[{'|'.join(value.value for value in kind)}]"
+
+
+def told_options(*groups: Any) -> dict[str, Any]:
+    """What was said on the command line, under the names of its options, as JSON has it."""
+    return {
+        field.name: plain(getattr(group, field.name))
+        for group in groups
+        for field in dataclasses.fields(group)
+        if getattr(group, field.name) != field.default
+    }
 
 
 PromptArgument = Annotated[str, typer.Argument(help="What to show.")]

@@ -62,7 +62,7 @@ def on_this_stream(device: torch.device, do: Callable[[], T]) -> Callable[[], T]
 
     Every thread has a current stream of its own: another one would read what is not computed yet.
     """
-    module = getattr(torch, device.type, None)
+    module: Any = getattr(torch, device.type, None)
     if not hasattr(module, "current_stream") or not hasattr(module, "stream"):
         return do  # such as Metal, which has one stream for all threads
     stream = module.current_stream(device)

@@ -9,11 +9,8 @@ from typing import Any
 
 from skipstone_client.batch.outputs import Maker, Outcome
 from skipstone_client.batch.rows import Row
-from skipstone_client.json_values import plain
 from skipstone_client.orchestrator import OrchestratorClient
-from skipstone_client.reference_files import ReferenceFile
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument, PermissionDenied
-from skipstone_shared.generation import GenerationParams
 from skipstone_shared.orchestration import CacheMode, CacheOptions
 
 _PLANNED_ONLY = CacheOptions(mode=CacheMode.OFF)
@@ -26,22 +23,6 @@ class IfChanged(Enum):
     STOP = "stop"
     KEEP = "keep"
     AGAIN = "again"
-
-
-def told_options(
-    params: GenerationParams,
-    cache: CacheOptions,
-    namespace: str,
-    references: Sequence[ReferenceFile],
-) -> dict[str, Any]:
-    """What options say of all rows, without what they leave to the server."""
-    said: dict[str, Any] = {"namespace": namespace} if namespace else {}
-    for group in (params, cache):
-        for field in dataclasses.fields(group):
-            value = getattr(group, field.name)
-            if value not in (field.default, "") and field.name != "prompt":
-                said[field.name] = plain(value)
-    return said | {file.role.value: file.sha256 for file in references}
 
 
 class Models:
@@ -111,7 +92,7 @@ def _changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     return [
         f"{name} {now.get(name, 'not given')}, was {before.get(name, 'not given')}"
         for name in names
-    ] or ["options"]
+    ] or ["the content of a file that options name"]
 
 
 def refuse_changed(folder: str, changed: Sequence[Sequence[str]]) -> None:
@@ -129,7 +110,7 @@ def refuse_changed(folder: str, changed: Sequence[Sequence[str]]) -> None:
         return
     words = "; ".join(dict.fromkeys(word for row in rows for word in row))
     raise FailedPrecondition(
-        f"{len(rows)} of the pictures in {folder} were made otherwise: {words}. Give another "
-        "--out, say it all as it was, or choose: --if-changed keep counts them as done, "
-        "--if-changed again makes them anew"
+        f"what is done in {folder} was made otherwise ({len(rows)} of {len(changed)} rows): "
+        f"{words}. Give another --out, say it all as it was, or choose: --if-changed keep counts "
+        "it as done, --if-changed again makes it anew"
     )

@@ -3,6 +3,8 @@
 import { picture } from "./api.js";
 import { byId, element, facts, number, release, show, tier } from "./elements.js";
 
+const STAGES = ["build_query", "lookup", "rerank", "resume", "denoise", "decode", "save", "total"];
+
 let chosen = null;  // by the reader; else the newest is shown
 let shown = null;
 
@@ -55,7 +57,9 @@ async function showDonor(result) {
 }
 
 function provenance(told) {
+  const place = ([stage]) => (STAGES.includes(stage) ? STAGES.indexOf(stage) : STAGES.length);
   const times = Object.entries(told.stage_times_s)
+    .sort((a, b) => place(a) - place(b))  // in the answer they have no order
     .map(([stage, seconds]) => `${stage} ${(1000 * seconds).toFixed(0)} ms`).join(", ");
   return facts([
     ["tier", tier(told.tier)],

@@ -122,8 +122,9 @@ def test_the_manifest_tells_who_made_a_row_and_with_which_options(
     assert run(*words, "--namespace", "mine", "--mask", str(tmp_path / "mask.png")).exit_code == 0
     for told in outcomes(tmp_path):
         assert (told["target"], told["model_id"]) == (target, "model-1")
-        digest = told["references"]["mask"][0]
-        assert told["options"] == {"namespace": "mine", "num_inference_steps": 8, "mask": digest}
+        assert len(told["references"]["mask"][0]) == 64
+        mask = str(tmp_path / "mask.png")
+        assert told["options"] == {"namespace": "mine", "steps": 8, "mask": mask}
 
 
 def test_the_same_command_counts_what_is_done_and_asks_once_for_equal_runs(
@@ -142,7 +143,7 @@ def test_the_same_command_counts_what_is_done_and_asks_once_for_equal_runs(
         ("weights", "what model model-1 runs with (key w2-8, was w1-8)"),
         ("model", "model model-2, was model-1"),
         ("address", "target "),
-        ("options", "num_inference_steps 9, was 8; shift 3.0, was not given"),
+        ("options", "steps 9, was 8; shift 3.0, was not given"),
         ("namespace", "namespace mine, was not given"),
     ],
 )
@@ -165,7 +166,7 @@ def test_what_is_not_as_it_was_stops_a_batch_and_is_told_with_what_to_do(
     stopped = run(*words)
     assert stopped.exit_code == 1
     assert said in stopped.stderr
-    assert "2 of the pictures" in stopped.stderr
+    assert "(2 of 2 rows)" in stopped.stderr
     for way in ("--out", "--if-changed keep", "--if-changed again"):
         assert way in stopped.stderr
     assert len(model.made) == 2
@@ -180,6 +181,16 @@ def test_what_is_not_as_it_was_stops_a_batch_and_is_told_with_what_to_do(
     assert len(model.made) == 4
     assert len(outcomes(tmp_path)) == 2
     assert len(list((tmp_path / "out").glob("*.png"))) == 2
+
+
+def test_another_content_of_a_file_that_options_name_is_told(
+    words: list[str], tmp_path: Path
+) -> None:
+    image = tmp_path / "image.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n1")
+    assert run(*words, "--image", str(image)).exit_code == 0
+    image.write_bytes(b"\x89PNG\r\n\x1a\n2")
+    assert "the content of a file" in run(*words, "--image", str(image)).stderr
 
 
 def test_a_model_that_has_no_such_run_is_another_one(model: Model, words: list[str]) -> None:
