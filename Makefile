@@ -91,9 +91,10 @@ calibration: $(STAMP) ## fit the bundled calibration anew, after a change of the
 bench-gate: $(STAMP) ## wrong hits, passes and cost of the gate; ARGS=--curve for the trade-off
 	@PYTHONPATH=bench:models $(PY) bench/bench_gate.py $(ARGS)
 
-bench-backends: $(STAMP) ## reads, writes and searches of every backend side by side
+bench-backends: $(STAMP) ## reads, writes, searches and whole requests on every backend, half an hour
 	PYTHONPATH=bench $(PY) bench/backends/latent_stores.py
 	PYTHONPATH=bench $(PY) bench/backends/indexes.py
+	PYTHONPATH=bench $(PY) bench/backends/overhead.py
 
 bench-cacheplane: $(STAMP) ## hits, misses and saves beside limits and rivals; ARGS="--quick"
 	$(PY) bench/bench_cacheplane.py $(ARGS)

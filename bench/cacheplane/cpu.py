@@ -28,21 +28,44 @@ def process_cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _OF_ALL_THREADS)
 
 
+class AtRest:
+    """CPU of this process and of others from now on, told once all of them are at rest.
+
+    What servers still do after their answer (logging, freeing) is in it; what this process takes to
+    look at them is not.
+    """
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        """Begins to count.
+
+        Args:
+            pids: Processes that take part, beside this one.
+        """
+        self._pids = pids
+        self._waited_s = 0.0
+        self._own, self._others = time.process_time(), _cpu_s(pids)
+
+    def cpu_s(self) -> float:
+        """Waits for rest; returns CPU seconds since the beginning."""
+        waiting = time.thread_time()
+        _wait_for_rest(self._pids)
+        self._waited_s += time.thread_time() - waiting
+        own = time.process_time() - self._own - self._waited_s
+        return own + _cpu_s(self._pids) - self._others
+
+
 def measured(run: Callable[[], object], pids: Sequence[int]) -> Cost:
-    """Runs an operation; what servers still do after their answer (logging, freeing) counts.
+    """Runs an operation; see `AtRest` for what counts.
 
     Args:
         run: The operation.
         pids: Processes that take part, beside this one.
     """
-    own, others, start = time.process_time(), _cpu_s(pids), time.perf_counter()
+    counted = AtRest(pids)
+    start = time.perf_counter()
     run()
     wall_s = time.perf_counter() - start
-    waiting = time.thread_time()
-    _wait_for_rest(pids)
-    waiting = time.thread_time() - waiting
-    cpu_s = time.process_time() - own - waiting + _cpu_s(pids) - others
-    return Cost(1000 * cpu_s, 1000 * wall_s)
+    return Cost(1000 * counted.cpu_s(), 1000 * wall_s)
 
 
 def _wait_for_rest(pids: Sequence[int]) -> None:
