@@ -14,7 +14,12 @@ from skipstone_client.cli_block_cache import BlockCacheOption, block_cache_confi
 from skipstone_client.json_values import plain
 from skipstone_client.reference_files import ReferenceFile, ReferenceFiles, check_together
 from skipstone_client.request_texts import adapter_of, key_steps_of
-from skipstone_shared.generation import MAX_SEED, GenerationParams, ReferenceRole
+from skipstone_shared.generation import (
+    MAX_SEED,
+    GenerationParams,
+    ReferenceRole,
+    VideoFormat,
+)
 from skipstone_shared.orchestration import CacheMode, CacheOptions, ReuseKind
 
 EnumT = TypeVar("EnumT", bound=Enum)
@@ -78,6 +83,10 @@ class RequestOptions:
     num_frames: Annotated[
         int | None, typer.Option("--num-frames", help="Frames, for video models.")
     ] = None
+    video_format: Annotated[
+        VideoFormat | None,
+        typer.Option("--video-format", help="What a video is sent as; gif is for previews."),
+    ] = None
     shift: Annotated[
         float | None, typer.Option("--shift", help="Timestep shift of the scheduler.")
     ] = None
@@ -120,6 +129,7 @@ class RequestOptions:
             width=self.width,
             num_frames=self.num_frames,
             seed=seed,
+            video_format=self.video_format,
             adapters=tuple(adapter_of(text, "--adapter") for text in self.adapter or ()),
             block_cache=block_cache_config(self.block_cache),
             shift=self.shift,

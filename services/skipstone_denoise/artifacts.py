@@ -5,19 +5,11 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Sequence
-from enum import Enum
 
 from PIL import Image
 
 from skipstone_denoise.video_file import gif_bytes, mp4_bytes
-from skipstone_shared.generation import Artifact
-
-
-class VideoFormat(Enum):
-    """What videos are sent as."""
-
-    MP4 = "mp4"
-    GIF = "gif"
+from skipstone_shared.generation import Artifact, VideoFormat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +17,7 @@ class ArtifactFormat:
     """How output is encoded.
 
     Attributes:
-        video: What videos are sent as.
+        video: What a video is sent as.
         frame_rate: Their frames per second.
         crf: Constant rate factor of MP4: 0 (lossless) to 51.
     """

@@ -121,7 +121,8 @@ class DenoiseSettings(CallerSettings):
     LTX-Video is told it too, and moves accordingly."""
 
     video_format: Literal["mp4", "gif"] = "mp4"
-    """What videos are sent as: mp4 (H.264), or gif, in 256 colours, for previews."""
+    """What videos are sent as when a request does not say: mp4 (H.264), or gif, in 256 colours, for
+    previews."""
 
     video_crf: int = Field(default=17, ge=0, le=51)
     """Constant rate factor of MP4: 0 is lossless, 17 looks so, 23 is half the size."""

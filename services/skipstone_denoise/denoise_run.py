@@ -50,7 +50,7 @@ class SharedModel:
         decoder_lock: Held while the autoencoder works: video ones keep state between frames.
             Reentrant, so that a pipeline that goes on after its loop cannot wait for itself.
         placeholder: Stands in for the text encoder where no prompt matters.
-        form: How output is encoded.
+        video_crf: Constant rate factor of MP4: 0 (lossless) to 51.
         turns: Of computations, where the pipeline's weights are moved; None where they stay.
     """
 
@@ -59,7 +59,7 @@ class SharedModel:
     encode_lock: threading.Lock
     decoder_lock: threading.RLock
     placeholder: PlaceholderEncoder
-    form: ArtifactFormat
+    video_crf: int
     turns: Turns | None = None
 
 
@@ -145,7 +145,7 @@ class DenoiseRun(CallHooks):
         finally:
             if self._decoding:
                 self._model.decoder_lock.release()
-        artifact = encode_artifact(output, self._model.form) if self._wants_artifact else None
+        artifact = encode_artifact(output, self._form()) if self._wants_artifact else None
         decode_ended = self._clock()
         if artifact is not None:
             if self._recorder is not None:
@@ -265,6 +265,11 @@ class DenoiseRun(CallHooks):
         return call_pipeline(
             self._model.pipeline, view, self, arguments, latents_lock=self._model.decoder_lock
         )
+
+    def _form(self) -> ArtifactFormat:
+        model, params = self._model, self._plan.plan.params
+        video = params.video_format or model.profile.default_video_format
+        return ArtifactFormat(video, model.profile.frame_rate, model.video_crf)
 
     def _samples(self, output: Any) -> tuple[EncodedImage, ...]:
         """Frames of the artifact; the caller has it already and does not wait for them."""

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from skipstone_denoise.admission import Admission
-from skipstone_denoise.artifacts import ArtifactFormat, VideoFormat
 from skipstone_denoise.block_cache_start import check_default_block_cache, usable_block_caching
 from skipstone_denoise.computing import computing_facts
 from skipstone_denoise.concurrency import check_concurrency, moves_weights
@@ -87,11 +86,14 @@ class DiffusersEngine:
         placeholder = PlaceholderEncoder(encode_lock)
         probe = PipelineProbe(pipeline, placeholder, decoder_lock, turns)
         self._profile = inspect_model(pipeline, settings, probe)
-        form = ArtifactFormat(
-            VideoFormat(settings.video_format), self._profile.frame_rate, settings.video_crf
-        )
         self._model = SharedModel(
-            pipeline, self._profile, encode_lock, decoder_lock, placeholder, form, turns
+            pipeline,
+            self._profile,
+            encode_lock,
+            decoder_lock,
+            placeholder,
+            settings.video_crf,
+            turns,
         )
         self._block_caching = usable_block_caching(pipeline, settings, self._profile, probe)
         self._planner = Planner(

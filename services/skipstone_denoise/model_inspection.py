@@ -20,7 +20,7 @@ from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_denoise.model_profile import ModelProfile
 from skipstone_denoise.pipeline_call import call_arguments
 from skipstone_denoise.pipeline_probe import PLACEHOLDER_PROMPT, PipelineProbe, denoisers
-from skipstone_shared.generation import GenerationParams, ReferenceRole
+from skipstone_shared.generation import GenerationParams, ReferenceRole, VideoFormat
 
 _REFERENCE_PARAMETERS: Mapping[ReferenceRole, str] = MappingProxyType(
     {
@@ -67,6 +67,7 @@ def inspect_model(pipeline: Any, settings: DenoiseSettings, probe: PipelineProbe
         default_block_cache=settings.default_block_cache,
         default_negative_prompt=settings.default_negative_prompt,
         frame_rate=settings.frame_rate or native_frame_rate(pipeline),
+        default_video_format=VideoFormat(settings.video_format),
     )
 
 

@@ -6,7 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 
 from skipstone_denoise.model_families import DEFAULT_FRAME_RATE, RATE_PARAMETERS
-from skipstone_shared.generation import BlockCacheConfig, GenerationParams, ReferenceRole
+from skipstone_shared.generation import (
+    BlockCacheConfig,
+    GenerationParams,
+    ReferenceRole,
+    VideoFormat,
+)
 from skipstone_shared.latents import DType, GuidanceMode
 
 
@@ -40,6 +45,7 @@ class ModelProfile:
         default_block_cache: Block caching when a request says nothing of it.
         default_negative_prompt: What to avoid when a request says nothing of it.
         frame_rate: Frames per second of its videos.
+        default_video_format: What a video is sent as when a request says nothing of it.
     """
 
     call_parameters: frozenset[str]
@@ -67,6 +73,7 @@ class ModelProfile:
     default_block_cache: BlockCacheConfig | None = None
     default_negative_prompt: str = ""
     frame_rate: float = DEFAULT_FRAME_RATE
+    default_video_format: VideoFormat = VideoFormat.MP4
 
     @property
     def is_video(self) -> bool:

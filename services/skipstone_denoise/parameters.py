@@ -15,6 +15,7 @@ from skipstone_shared.generation import (
     BlockCacheConfig,
     GenerationParams,
     ReferenceInput,
+    VideoFormat,
 )
 
 _TOLD_MORE = BlockCacheConfig(report_residual_diffs=True)
@@ -54,6 +55,7 @@ def filled_parameters(params: GenerationParams, profile: ModelProfile) -> Genera
         # Checked by the planner, which knows the schedule and the blocks.
         block_cache=_block_cache(params.block_cache, profile.default_block_cache),
         shift=_checked_shift(params.shift, profile),
+        video_format=_checked_video_format(params.video_format, profile),
     )
 
 
@@ -159,6 +161,14 @@ def _checked_num_frames(value: int | None, profile: ModelProfile) -> int:
             allowed += f", one more than a multiple of {profile.frame_step}"
         raise _wrong("num_frames", f"is {value}", allowed)
     return value
+
+
+def _checked_video_format(value: VideoFormat | None, profile: ModelProfile) -> VideoFormat | None:
+    if profile.is_video:
+        return value or profile.default_video_format
+    if value is not None:
+        raise _wrong("video_format", "is given, but this model makes pictures", "unset")
+    return None
 
 
 def _checked_references(

@@ -17,6 +17,7 @@ from skipstone_shared.generation import (
     AdapterSelection,
     GenerationParams,
     ReferenceInput,
+    VideoFormat,
 )
 from skipstone_shared.orchestration import CacheMode, CacheOptions, ReuseKind
 
@@ -64,6 +65,7 @@ class Options(RequestBody):
     guidance_scale_2: float | None = None
     shift: float | None = None
     num_frames: Annotated[int | None, Field(ge=1)] = None
+    video_format: VideoFormat | None = None
     adapters: dict[str, float] = Field(default_factory=dict)
     block_cache: str | dict[str, Any] | None = None
     cache_mode: CacheMode | None = None
@@ -112,6 +114,7 @@ class Options(RequestBody):
             height=height,
             width=width,
             num_frames=self.num_frames,
+            video_format=self.video_format,
             seed=None if self.seed is None else (self.seed + number) % (MAX_SEED + 1),
             reference_inputs=references,
             adapters=tuple(AdapterSelection(n, scale) for n, scale in self.adapters.items()),

@@ -111,6 +111,13 @@ class BlockCacheConfig:
     taylorseer_cache_type: TaylorSeerCacheType | None = None
 
 
+class VideoFormat(Enum):
+    """What a video is sent as."""
+
+    MP4 = "mp4"
+    GIF = "gif"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class GenerationParams:
     """Parameters of one generation; None takes the model's default.
@@ -129,6 +136,7 @@ class GenerationParams:
         adapters: Adapters to apply, in order.
         block_cache: Block caching; None takes the executor's configured default.
         shift: Timestep shift, above 0 and at most 100.
+        video_format: What a video is sent as; None takes the executor's configured default.
     """
 
     prompt: str
@@ -144,6 +152,7 @@ class GenerationParams:
     adapters: tuple[AdapterSelection, ...] = ()
     block_cache: BlockCacheConfig | None = None
     shift: float | None = None
+    video_format: VideoFormat | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

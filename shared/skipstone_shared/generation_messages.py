@@ -28,6 +28,7 @@ from skipstone_shared.generation import (
     ScmStepsPolicy,
     StepProgress,
     TaylorSeerCacheType,
+    VideoFormat,
 )
 from skipstone_shared.latents import checksum
 from skipstone_shared.optional_fields import new_message, set_fields
@@ -43,6 +44,7 @@ _PREFIXES: dict[type[Enum], str] = {
     ScmStepsPolicy: "SCM_STEPS_POLICY_",
     ScmMaskSource: "SCM_MASK_SOURCE_",
     TaylorSeerCacheType: "TAYLOR_SEER_CACHE_TYPE_",
+    VideoFormat: "VIDEO_FORMAT_",
 }
 _PLAIN_PARAMS = ("num_inference_steps", "guidance_scale", "guidance_scale_2", "height", "width")
 _OPTIONAL_PARAMS = (*_PLAIN_PARAMS, "num_frames", "seed", "shift")
@@ -124,6 +126,9 @@ def params_to_message(params: GenerationParams) -> generation_pb2.GenerationPara
     set_fields(message, params, ("prompt", "negative_prompt", *_OPTIONAL_PARAMS))
     if params.block_cache is not None:
         message.block_cache.CopyFrom(block_cache_to_message(params.block_cache))
+    if params.video_format is not None:
+        form = enum_member(VideoFormat, params.video_format, "params.video_format")
+        message.video_format = enum_to_message(form)
     return message
 
 
@@ -148,6 +153,7 @@ def params_from_message(message: generation_pb2.GenerationParams) -> GenerationP
             if message.HasField("block_cache")
             else None
         ),
+        video_format=enum_from_message(VideoFormat, message.video_format, "params.video_format"),
         **optional,
     )
 

@@ -28,6 +28,7 @@ from skipstone_shared.generation import (
     BlockCacheConfig,
     GenerationParams,
     ReferenceRole,
+    VideoFormat,
 )
 from skipstone_shared.orchestration import CacheMode, CacheOptions, ReuseKind
 
@@ -90,7 +91,7 @@ def _adapters(value: Any) -> tuple[AdapterSelection, ...]:
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("is neither a text, a list of texts nor an object of scales")
-    return tuple(adapter_of(text, "adapters") for text in texts)
+    return tuple(adapter_of(text, "adapter") for text in texts)
 
 
 @_as_value_error
@@ -133,12 +134,13 @@ class AskedRow(BaseModel):
     height: _Int | None = None
     width: _Int | None = None
     num_frames: _Int | None = None
+    video_format: VideoFormat | None = None
     seed: Annotated[_Int, Field(ge=0, le=MAX_SEED)] | None = None
     shift: _Float | None = None
     image: _Paths | None = None
     mask: str | None = None
     last_frame: str | None = None
-    adapters: _Adapters | None = Field(None, validation_alias=AliasChoices("adapters", "adapter"))
+    adapter: _Adapters | None = Field(None, validation_alias=AliasChoices("adapter", "adapters"))
     cache_config: Annotated[BlockCacheConfig, BeforeValidator(_block_cache)] | None = Field(
         None, validation_alias=AliasChoices("cache_config", "block_cache")
     )
@@ -180,9 +182,10 @@ class AskedRow(BaseModel):
             "height": self.height,
             "width": self.width,
             "num_frames": self.num_frames,
+            "video_format": self.video_format,
             "seed": self.seed,
             "shift": self.shift,
-            "adapters": self.adapters,
+            "adapters": self.adapter,
             "block_cache": self.cache_config,
         }
         return dataclasses.replace(others, prompt=self.prompt, **_said(changes))

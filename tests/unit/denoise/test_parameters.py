@@ -17,6 +17,7 @@ from skipstone_shared.generation import (
     GenerationParams,
     ReferenceInput,
     ReferenceRole,
+    VideoFormat,
 )
 
 PICTURES = ModelProfile(
@@ -72,6 +73,7 @@ PNG = ReferenceInput(ReferenceRole.IMAGE, "image/png", b"x")
         (PICTURES, "width", -64, "from 32 to 128"),
         (PICTURES, "num_frames", 2, "1 or unset"),
         (VIDEOS, "num_frames", 0, "1 to 129"),
+        (PICTURES, "video_format", VideoFormat.GIF, "unset"),
         (VIDEOS, "num_frames", 133, "1 to 129"),
         (VIDEOS, "num_frames", 80, "one more than a multiple of 4"),
         (PICTURES, "seed", -1, "0 to 9223372036854775807"),
@@ -127,6 +129,7 @@ def test_defaults_are_filled_in_except_for_the_seed() -> None:
         height=64,
         width=64,
         num_frames=81,
+        video_format=VideoFormat.MP4,
     )
 
 
@@ -161,6 +164,7 @@ def test_values_at_the_ends_of_their_ranges_are_accepted() -> None:
         height=128,
         width=32,
         num_frames=129,
+        video_format=VideoFormat.GIF,
         seed=2**63 - 1,
         adapters=(AdapterSelection("ink", -10.0),),
         shift=100.0,

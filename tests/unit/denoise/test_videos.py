@@ -15,10 +15,11 @@ from tests.unit.denoise.engine_rig import EVERY_STEP, PARAMS, STEPS, Outcome, op
 from tests.unit.denoise.families.video_pipelines import ltx
 from tests.unit.denoise.tiny_pipelines import cogview4_pipeline, wan_pipeline
 
-from skipstone_denoise.artifacts import ArtifactFormat, VideoFormat, encode_artifact
+from skipstone_denoise.artifacts import ArtifactFormat, encode_artifact
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_shared.denoise_runs import ResumeFrom, ResumeKind
-from skipstone_shared.generation import Artifact
+from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.generation import Artifact, VideoFormat
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -137,6 +138,21 @@ def test_a_video_model_sends_mp4_at_its_own_rate_and_the_exact_tier_the_same_byt
     assert decoded(artifact_of(full))[0] == 16.0
 
 
+def test_a_request_chooses_what_its_video_is_sent_as_and_shares_latents_with_all_others() -> None:
+    preview = dataclasses.replace(FIVE_FRAMES, video_format=VideoFormat.GIF)
+    with open_rig(wan_pipeline()) as rig:
+        full = rig.run(FIVE_FRAMES, snapshots=EVERY_STEP)
+        resume = ResumeFrom(full.refs[STEPS], STEPS, ResumeKind.DECODE)
+        again = rig.run(preview, resume=resume)
+        plans = [rig.engine.plan(params) for params in (FIVE_FRAMES, preview)]
+    assert artifact_of(full).media_type == "video/mp4"
+    assert artifact_of(again).media_type == "image/gif"
+    assert plans[0].compatibility_key == plans[1].compatibility_key
+    assert [plan.params.video_format for plan in plans] == [VideoFormat.MP4, VideoFormat.GIF]
+    with open_rig(wan_pipeline(), video_format="gif") as rig:
+        assert rig.engine.plan(FIVE_FRAMES).params.video_format is VideoFormat.GIF
+
+
 def test_a_rate_of_the_configuration_holds_and_changes_no_latents_of_most_models() -> None:
     with open_rig(wan_pipeline()) as rig, open_rig(wan_pipeline(), frame_rate=12.0) as slow:
         assert artifact_of(slow.run(FIVE_FRAMES)).frame_rate == 12.0
@@ -156,3 +172,6 @@ def test_a_model_that_is_told_the_rate_has_it_in_its_key() -> None:
 def test_a_picture_model_sends_png() -> None:
     with open_rig(cogview4_pipeline()) as rig:
         assert artifact_of(rig.run()).media_type == "image/png"
+        with pytest.raises(InvalidArgument, match="makes pictures") as refused:
+            rig.run(dataclasses.replace(PARAMS, video_format=VideoFormat.GIF))
+        assert refused.value.field == "params.video_format"

@@ -25,6 +25,7 @@ from skipstone_shared.generation import (
     ScmStepsPolicy,
     StepProgress,
     TaylorSeerCacheType,
+    VideoFormat,
 )
 from skipstone_shared.generation_messages import (
     block_cache_from_message,
@@ -90,6 +91,7 @@ PARAMS = st.builds(
     ).map(tuple),
     block_cache=st.none() | BLOCK_CACHES,
     shift=_DOUBLE,
+    video_format=_optional(VideoFormat),
 )
 
 
@@ -106,7 +108,8 @@ def test_an_adapter_without_a_scale_has_scale_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [ReferenceRole, BlockCachePreset, ScmMaskPolicy, ScmStepsPolicy, ScmMaskSource]
+    "kind",
+    [ReferenceRole, BlockCachePreset, ScmMaskPolicy, ScmStepsPolicy, ScmMaskSource, VideoFormat],
 )
 def test_every_value_of_an_enum_has_a_message_value_of_its_own(kind: type[Enum]) -> None:
     numbers = {enum_to_message(member) for member in kind}

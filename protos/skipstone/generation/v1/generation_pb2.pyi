@@ -194,6 +194,30 @@ TAYLOR_SEER_CACHE_TYPE_HIDDEN_STATES: TaylorSeerCacheType.ValueType  # 2
 """The hidden states behind the middle blocks."""
 Global___TaylorSeerCacheType: _TypeAlias = TaylorSeerCacheType  # noqa: Y015
 
+class _VideoFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VideoFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VideoFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VIDEO_FORMAT_UNSPECIFIED: _VideoFormat.ValueType  # 0
+    """As the executor is configured."""
+    VIDEO_FORMAT_MP4: _VideoFormat.ValueType  # 1
+    """video/mp4: H.264."""
+    VIDEO_FORMAT_GIF: _VideoFormat.ValueType  # 2
+    """image/gif: 256 colours, for previews."""
+
+class VideoFormat(_VideoFormat, metaclass=_VideoFormatEnumTypeWrapper):
+    """What a video is sent as."""
+
+VIDEO_FORMAT_UNSPECIFIED: VideoFormat.ValueType  # 0
+"""As the executor is configured."""
+VIDEO_FORMAT_MP4: VideoFormat.ValueType  # 1
+"""video/mp4: H.264."""
+VIDEO_FORMAT_GIF: VideoFormat.ValueType  # 2
+"""image/gif: 256 colours, for previews."""
+Global___VideoFormat: _TypeAlias = VideoFormat  # noqa: Y015
+
 @_typing.final
 class GenerationParams(_message.Message):
     """Parameters of one generation. Unset optional fields take the model's defaults, which
@@ -215,6 +239,7 @@ class GenerationParams(_message.Message):
     ADAPTERS_FIELD_NUMBER: _builtins.int
     BLOCK_CACHE_FIELD_NUMBER: _builtins.int
     SHIFT_FIELD_NUMBER: _builtins.int
+    VIDEO_FORMAT_FIELD_NUMBER: _builtins.int
     prompt: _builtins.str
     """What to show. 1 to 20,000 bytes of UTF-8 that are not all white space."""
     negative_prompt: _builtins.str
@@ -240,6 +265,10 @@ class GenerationParams(_message.Message):
     shift: _builtins.float
     """Timestep shift for schedulers that have one, finite, above 0 and at most 100. Unset: the
     scheduler's own.
+    """
+    video_format: Global___VideoFormat.ValueType
+    """What a video is sent as. Unset: as the executor is configured. Refused by picture models. It
+    changes no latents: runs that differ in it alone are reused for each other.
     """
     @_builtins.property
     def reference_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReferenceInput]:
@@ -271,10 +300,11 @@ class GenerationParams(_message.Message):
         adapters: _abc.Iterable[Global___AdapterSelection] | None = ...,
         block_cache: Global___BlockCacheConfig | None = ...,
         shift: _builtins.float | None = ...,
+        video_format: Global___VideoFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_guidance_scale", b"_guidance_scale", "_guidance_scale_2", b"_guidance_scale_2", "_height", b"_height", "_num_frames", b"_num_frames", "_num_inference_steps", b"_num_inference_steps", "_seed", b"_seed", "_shift", b"_shift", "_width", b"_width", "block_cache", b"block_cache", "guidance_scale", b"guidance_scale", "guidance_scale_2", b"guidance_scale_2", "height", b"height", "num_frames", b"num_frames", "num_inference_steps", b"num_inference_steps", "seed", b"seed", "shift", b"shift", "width", b"width"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guidance_scale", b"_guidance_scale", "_guidance_scale_2", b"_guidance_scale_2", "_height", b"_height", "_num_frames", b"_num_frames", "_num_inference_steps", b"_num_inference_steps", "_seed", b"_seed", "_shift", b"_shift", "_width", b"_width", "adapters", b"adapters", "block_cache", b"block_cache", "guidance_scale", b"guidance_scale", "guidance_scale_2", b"guidance_scale_2", "height", b"height", "negative_prompt", b"negative_prompt", "num_frames", b"num_frames", "num_inference_steps", b"num_inference_steps", "prompt", b"prompt", "reference_inputs", b"reference_inputs", "seed", b"seed", "shift", b"shift", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_guidance_scale", b"_guidance_scale", "_guidance_scale_2", b"_guidance_scale_2", "_height", b"_height", "_num_frames", b"_num_frames", "_num_inference_steps", b"_num_inference_steps", "_seed", b"_seed", "_shift", b"_shift", "_width", b"_width", "adapters", b"adapters", "block_cache", b"block_cache", "guidance_scale", b"guidance_scale", "guidance_scale_2", b"guidance_scale_2", "height", b"height", "negative_prompt", b"negative_prompt", "num_frames", b"num_frames", "num_inference_steps", b"num_inference_steps", "prompt", b"prompt", "reference_inputs", b"reference_inputs", "seed", b"seed", "shift", b"shift", "video_format", b"video_format", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__guidance_scale: _TypeAlias = _typing.Literal["guidance_scale"]  # noqa: Y015
     _WhichOneofArgType__guidance_scale: _TypeAlias = _typing.Literal["_guidance_scale", b"_guidance_scale"]  # noqa: Y015
