@@ -205,7 +205,8 @@ def test_every_parameter_of_a_request_is_an_option(tmp_path):
         pictures[name] = tmp_path / f"{name}.bin"
         pictures[name].write_bytes(b"\x89PNG\r\n\x1a\n" + data)
     words = "--negative-prompt b --steps 9 --guidance 3 --guidance-2 4 --height 64 --width 32 "
-    words += "--num-frames 5 --video-format gif --seed 7 --shift 2.5 --adapter style=0.5 --adapter line "
+    words += "--num-frames 5 --video-format gif --seed 7 --shift 2.5 "
+    words += "--adapter style=0.5 --adapter line "
     words += "--cache-config balanced --cache-mode read_only --no-exact --approximate "
     words += "--min-similarity 0.5 --max-skip-steps 4 --key-steps 2,4 --top-k 3 "
     words += "--reuse-kind renoise --reproducible --donor-choices 2 --donor-margin 0.1"
