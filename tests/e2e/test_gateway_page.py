@@ -24,11 +24,11 @@ SHOWN_AND_LIVE = """() => {
   return [shown.sort(), [...live].sort()];
 }"""
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(CHROMIUM is None, reason="NO BROWSER: install it with apt-get chromium"),
-]
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="NO BROWSER: install it with apt-get chromium"
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), needs_chromium]
 
 
 @pytest.fixture(scope="module")

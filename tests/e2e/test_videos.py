@@ -11,7 +11,15 @@ import av
 import httpx
 import openai
 import pytest
+from playwright.sync_api import Browser, expect
 from tests.e2e.processes import Cluster, running_gateway, running_service, wait_until
+from tests.e2e.test_gateway_page import (
+    COUNT_ADDRESSES,
+    SHOWN_AND_LIVE,
+    WAIT_MS,
+    browser,  # noqa: F401 - a fixture
+    needs_chromium,
+)
 from tests.unit.denoise.tiny_pipelines import wan_pipeline
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(300)]
@@ -82,3 +90,33 @@ def test_the_pages_stream_tells_what_kind_of_thing_was_made(gateway: str, namesp
         f"{gateway}/v1/images/generations", json=body, headers=headers, timeout=60.0
     )
     assert '"media_type": "video/mp4"' in answer.text
+
+
+@needs_chromium
+def test_clips_play_on_the_page(
+    gateway: str,
+    namespace: str,
+    browser: Browser,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.add_init_script(COUNT_ADDRESSES)
+    expect.set_options(timeout=WAIT_MS)
+    page.goto(gateway)
+    page.get_by_label("Namespace").fill(namespace)
+    for name, value in (("Steps", 6), ("Seed", 1), ("Pictures", 2), ("Frames", 9)):
+        page.get_by_role("spinbutton", name=name).fill(str(value))
+    page.get_by_label("Prompt").fill(PROMPT)
+    page.get_by_label("Prompt").press("Control+Enter")
+    expect(page.locator("#state")).to_contain_text("Done")
+    result = page.locator("#result-picture video")
+    expect(result).to_have_js_property("videoWidth", 32)
+    expect(page.locator("#results button video")).to_have_count(2)
+    expect(page.locator("#entries li video")).to_have_count(2)
+    page.evaluate("document.querySelector('#result-picture video').play()")
+    expect(result).to_have_js_property("paused", False)
+    page.screenshot(path=tmp_path / "clips.png", full_page=True)
+    shown, live = page.evaluate(SHOWN_AND_LIVE)
+    assert shown == live
+    context.close()
