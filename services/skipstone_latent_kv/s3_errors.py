@@ -59,7 +59,7 @@ def s3_trouble() -> Iterator[None]:
             "s3_region"
         ) from error
     except BotoCoreError as error:
-        raise Unavailable(f"S3 does not answer: {error}") from error
+        raise Unavailable(f"S3 does not answer ({error}): see s3_endpoint and s3_region") from error
 
 
 def status_of(error: ClientError) -> int:

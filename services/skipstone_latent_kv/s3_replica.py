@@ -152,10 +152,11 @@ class S3Replica:
         """
         found = False
         for number, body in self._log.read_on():
-            self._apply_or_lack(number, body)
+            self._apply(number, body)
             found = True
         if self._asked:
             self.put_checkpoint(self.contents())
+            self._asked = False
         return found
 
     def contents(self) -> tuple[int, Checkpoint]:
@@ -168,7 +169,6 @@ class S3Replica:
         number, checkpoint = contents
         self._log.checkpoint(number, encode_checkpoint(number, checkpoint))
         self.checkpointed = number
-        self._asked = False
 
     def load(self, *, give_up: bool = False) -> None:
         """Begins with the newest checkpoint and applies the records after it.
@@ -201,14 +201,12 @@ class S3Replica:
     def _apply_backlog(self, first: int, give_up: bool) -> None:
         given_up = 0
         for number, body in self._log.backlog():
-            if give_up:
-                given_up += number - first
-            else:
-                for missing in range(first, number):
-                    self._apply_or_lack(missing, None)
+            if number > first and not give_up:
+                raise self._lack(first, DataCorrupt("it is not there, and later ones are"))
+            given_up += number - first
             first = number + 1
             try:
-                self._apply_or_lack(number, body, _READS if given_up < _PATIENT_FOR else 1)
+                self._apply(number, body, _READS if given_up < _PATIENT_FOR else 1)
             except RecordUnreadable:
                 if not give_up:
                     raise
@@ -219,19 +217,22 @@ class S3Replica:
             gap = EvictionEvent(self.events.last_sequence + 1, EvictionKind.GAP)
             self.events.publish([gap])
 
-    def _apply_or_lack(self, number: int, body: memoryview | None, reads: int = _READS) -> None:
+    def _apply(self, number: int, body: memoryview | None, reads: int = _READS) -> None:
         try:
             changes = self._changes(number, body, reads)
             txn = self.begin()
             with self.table.transaction():
                 txn.apply(changes)
         except DataCorrupt as error:
-            self._logger.error("record of the log is lost", number=number, error=error.message)
-            if self._lacking is None or number > self._lacking.number:
-                self.damaged_count += 1
-                self._lacking = _Lacking(number, since=self._log.clock())
-            raise RecordUnreadable(number) from error
+            raise self._lack(number, error) from error
         self.publish(txn)
+
+    def _lack(self, number: int, error: DataCorrupt) -> RecordUnreadable:
+        self._logger.error("record of the log is lost", number=number, error=error.message)
+        if self._lacking is None or number > self._lacking.number:
+            self.damaged_count += 1
+            self._lacking = _Lacking(number, since=self._log.clock())
+        return RecordUnreadable(number)
 
     def _changes(self, number: int, body: memoryview | None, reads: int) -> list[Change]:
         """What a record says; its body is read again when it makes no sense."""
