@@ -69,6 +69,7 @@ IfChangedOption = Annotated[
 ]
 DEFAULT_CONCURRENCY = 4
 DEFAULT_RETRY_FOR_S = 60.0
+_CHANGED = "changed on the way: {} rows were made otherwise; --if-changed again makes all alike"
 _GO_ON = "the same command goes on with what is not done"
 
 
@@ -122,7 +123,8 @@ def _run(rows: Sequence[Row], folder: BatchFolder, told: _Telling, how: BatchOpt
     with client, stopped_in_one_line(f"--out: cannot write to {folder.path}"):
         model_id = _patiently(lambda: client.get_capabilities().model_id, how)
         maker = Maker(how.target, model_id, how.told)
-        left = _left(rows, folder, Models(client, how.namespace), maker, how)
+        models = Models(client, how.namespace)
+        left = _left(rows, folder, models, maker, how)
         told.were_done(len(rows) - len(left))
 
         def make(row: Row) -> Outcome:
@@ -141,7 +143,8 @@ def _run(rows: Sequence[Row], folder: BatchFolder, told: _Telling, how: BatchOpt
                 if isinstance(row, Failed):
                     told.add(folder.note_failure(row.row, row.error, maker))
                 else:
-                    told.add(row.made)
+                    key = row.made.provenance["compatibility_key"]
+                    told.add(row.made, as_before=models.is_as_before(row.row, key))
 
 
 def _left(
@@ -209,6 +212,7 @@ class _Telling:
         self._as_json = as_json
         self._total = total
         self._before = 0
+        self._otherwise = 0
         self._tiers: Counter[str] = Counter()
         self._run_steps = 0
         self._all_steps = 0
@@ -219,8 +223,9 @@ class _Telling:
         # Not as an advance, which would count as fast.
         self.progress.update(self._task, completed=count)
 
-    def add(self, outcome: Outcome) -> None:
-        """Tells of a row that ended."""
+    def add(self, outcome: Outcome, *, as_before: bool = True) -> None:
+        """Tells of a row that ended, and whether the model is that of the rows before."""
+        self._otherwise += not as_before
         if outcome.status == "failed":
             self.failed += 1
             line = f"skipstone: row {outcome.row}: {outcome.error}"
@@ -238,14 +243,17 @@ class _Telling:
         done = self._total - self.failed
         if self._as_json:
             summary = {"rows": self._total, "done": done, "failed": self.failed}
-            print_json(summary | {"done_before": self._before, "out": str(folder)})
+            summary |= {"done_before": self._before, "made_otherwise": self._otherwise}
+            print_json({**summary, "out": str(folder)})
             return
         before = f", {self._before} of them before" if self._before else ""
+        otherwise = Text(_CHANGED.format(self._otherwise), style="yellow")
         skipped = self._all_steps - self._run_steps
         steps = f"{self._run_steps} run, {skipped} skipped ({share_text(skipped, self._all_steps)})"
         rows: dict[str, str | Text] = {
             "rows": f"{done} of {self._total} done{before}",
             "failed": Text(f"{self.failed}; {_GO_ON}", style="red") if self.failed else "",
+            "model": otherwise if self._otherwise else "",
             "tiers": self._tiers_text(),
             "steps": steps if self._all_steps else "",
             "pictures": f"{folder}, told of in {folder / MANIFEST}",

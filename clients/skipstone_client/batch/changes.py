@@ -48,10 +48,22 @@ class Models:
         Raises:
             Unavailable: the orchestrator or every executor cannot be reached.
         """
-        asked = dataclasses.replace(row.params, prompt="", seed=None), row.references
+        asked = _asked(row)
         if asked not in self._keys:
             self._keys[asked] = self._ask(row)
         return self._keys[asked]
+
+    def is_as_before(self, row: Row, key: str) -> bool:
+        """Whether a row was made as those before it that ask for an equal run.
+
+        Args:
+            row: The row.
+            key: The compatibility key it was made with; empty: not told.
+        """
+        before = self._keys.get(_asked(row))
+        if not before:
+            self._keys[_asked(row)] = key
+        return not before or not key or key == before
 
     def _ask(self, row: Row) -> str | None:
         try:
@@ -61,6 +73,11 @@ class Models:
         except PermissionDenied:
             return ""
         return told.decision.compatibility_key
+
+
+def _asked(row: Row) -> tuple[Any, ...]:
+    """All that its key depends on, but for the model."""
+    return dataclasses.replace(row.params, prompt="", seed=None), row.references
 
 
 def changes(outcome: Outcome, row: Row, maker: Maker, models: Models) -> list[str]:

@@ -156,7 +156,11 @@ class BatchFolder:
             media_type=artifact.media_type,
             provenance=plain(result.provenance),
         )
+        before = self._outcomes.get(row.key)
         self._append(outcome)
+        if before is not None and before.file not in ("", name):
+            # Made anew as something of another kind: nothing tells of the old one any more.
+            (self.path / Path(before.file).name).unlink(missing_ok=True)
         return outcome
 
     def note_failure(self, row: Row, error: SkipstoneError, maker: Maker) -> Outcome:

@@ -41,6 +41,7 @@ class Model:
     model_id: str = "model-1"
     weights: str = "w1"
     may_explain: bool = True
+    changes_after: int = 1_000
     made: list[str] = dataclasses.field(default_factory=list)
     explained: int = 0
 
@@ -48,6 +49,8 @@ class Model:
         return f"{self.weights}-{params.num_inference_steps}"
 
     def generate(self, request: Any, context: Any) -> Iterator[Any]:
+        if len(self.made) == self.changes_after:
+            self.weights = "w2"
         self.made.append(request.params.prompt)
         provenance = Provenance(
             "r", HitTier.MISS, "NO_CANDIDATE", 8, 8, 1, CacheMode.READ_WRITE, "1"
@@ -199,6 +202,22 @@ def test_a_model_that_has_no_such_run_is_another_one(model: Model, words: list[s
     stopped = run(*words, "--steps", "9")
     assert stopped.exit_code == 1
     assert "what model model-1 runs with (key none, was w1-9)" in stopped.stderr
+
+
+def test_a_model_that_changes_while_a_batch_runs_is_told_at_its_end_and_by_the_next_run(
+    model: Model, words: list[str], tmp_path: Path
+) -> None:
+    model.changes_after = 2
+    (tmp_path / "prompts.txt").write_text("a\nb\nc\n")
+    first = run(*words, "--concurrency", "1")
+    assert first.exit_code == 0
+    assert "changed on the way: 1 rows were made otherwise" in first.stdout
+    next_run = run(*words)
+    assert next_run.exit_code == 1
+    assert "(2 of 3 rows)" in next_run.stderr
+    again = run(*words, "--if-changed", "again")
+    assert "3 of 3 done, 1 of them before" in again.stdout
+    assert "otherwise" not in again.stdout
 
 
 def test_rows_that_are_new_in_the_file_are_no_change(

@@ -66,6 +66,13 @@ def test_the_longest_name_that_rows_may_have_fits_into_file_systems(tmp_path):
     assert (tmp_path / kept.file).read_bytes() == b"x"
 
 
+def test_a_row_that_is_made_anew_as_another_kind_leaves_one_file(tmp_path):
+    with BatchFolder(tmp_path) as folder:
+        folder.keep(row(1, name="hero"), result(b"x", "video/mp4"), MAKER)
+        folder.keep(row(1, name="hero"), result(b"y", "image/gif"), MAKER)
+    assert {file.name for file in tmp_path.iterdir()} == {"hero.gif", MANIFEST, ".lock"}
+
+
 def test_every_byte_at_which_a_kill_may_cut_the_manifest_leaves_whole_lines(tmp_path):
     with BatchFolder(tmp_path) as folder:
         folder.keep(row(1), result(b"first"), MAKER)
