@@ -98,7 +98,7 @@ def _datasource() -> dict[str, Any]:
 
 
 def _job() -> dict[str, Any]:
-    query = "label_values(skipstone_rpcs_total, job)"
+    query = 'label_values(up{job=~"skipstone.*"}, job)'
     return {
         "name": "job",
         "label": "Job",
