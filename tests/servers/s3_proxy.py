@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 Fault = Literal["damaged", "short", "cut", "refused"]
 """Other bytes, fewer bytes, a connection that ends within the bytes, or 503 without asking S3."""
+
+Choose = Callable[[str, str], Fault | None]
 
 
 class S3Proxy:
@@ -27,8 +29,7 @@ class S3Proxy:
         self.spoiled = 0
         """Answers that were spoilt."""
         self._behind = urlsplit(endpoint).netloc
-        self._spoils: tuple[str, str] | None = None
-        self._faults: Iterator[Fault] = iter(())
+        self._choose: Choose = _nothing
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -45,13 +46,17 @@ class S3Proxy:
             faults: One after the other.
             times: How often all of them; 0 for ever.
         """
-        self._spoils = method, part
         rounds = itertools.repeat(faults, times) if times else itertools.repeat(faults)
-        self._faults = itertools.chain.from_iterable(rounds)
+        left = itertools.chain.from_iterable(rounds)
+        self.spoil_as(lambda m, path: next(left, None) if m == method and part in path else None)
+
+    def spoil_as(self, choose: Choose) -> None:
+        """Spoils what a function of method and URL says; it is asked one request at a time."""
+        self._choose = choose
 
     def heal(self) -> None:
         """Spoils nothing any more."""
-        self._spoils = None
+        self._choose = _nothing
 
     def close(self) -> None:
         """Ends it."""
@@ -61,9 +66,7 @@ class S3Proxy:
 
     def _next_fault(self, method: str, path: str) -> Fault | None:
         with self._lock:
-            if self._spoils is None or self._spoils[0] != method or self._spoils[1] not in path:
-                return None
-            fault = next(self._faults, None)
+            fault = self._choose(method, path)
             self.spoiled += fault is not None
             return fault
 
@@ -112,6 +115,10 @@ class S3Proxy:
                 """Nothing: the faults are what tests want."""
 
         return Handler
+
+
+def _nothing(method: str, path: str) -> Fault | None:
+    return None
 
 
 @contextmanager

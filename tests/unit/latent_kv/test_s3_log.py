@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import pytest
 from structlog.testing import capture_logs
-from tests.contract.latent_store_cases import Clock, Write, latents, list_ids, save
+from tests.contract.latent_store_cases import Clock, Write, latents, list_all, list_ids, save
 from tests.servers.s3_proxy import Fault, S3Proxy, running_s3_proxy
 from tests.servers.seaweedfs import shared_seaweedfs
+from tests.unit.latent_kv.redis_worker import QUOTA_BYTES, work
 from tests.unit.latent_kv.s3_under_test import Place, contents
 
 from skipstone_latent_kv import s3_replica, s3_upkeep
+from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.s3_log import SURE_S
 from skipstone_latent_kv.s3_store import S3Store
 from skipstone_shared.errors import FailedPrecondition, LatentNotFound, Unavailable
 from skipstone_shared.stored_entries import EvictionKind
 
 HOUR_S = 3600.0
+FAULTS: list[Fault] = ["damaged", "short", "cut"]
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +50,7 @@ def proxy(place: Place, stack: ExitStack) -> S3Proxy:
     return stack.enter_context(running_s3_proxy(place.server.endpoint))
 
 
-def work(store: S3Store, steady: Clock, rounds: int = 6) -> None:
+def live_through(store: S3Store, steady: Clock, rounds: int = 6) -> None:
     """Makes records, checkpoints, and lets an hour pass again and again."""
     for i in range(rounds):
         for entry_id in ("a", "b"):
@@ -58,7 +64,7 @@ def work(store: S3Store, steady: Clock, rounds: int = 6) -> None:
 class TestStarts:
     def test_a_start_knows_all_that_was_acknowledged(self, place: Place) -> None:
         store = place.open()
-        work(store, Clock(), rounds=2)
+        live_through(store, Clock(), rounds=2)
         store.pin_entries("", ["b0"], True)
         Write.of("open", lease_s=60.0).to(store)
         later = place.open()
@@ -72,7 +78,7 @@ class TestStarts:
     ) -> None:
         steady = Clock()
         store = place.open(steady_clock=steady)
-        work(store, steady)
+        live_through(store, steady)
         assert len(place.keys("checkpoints/")) == 2
         records = place.keys("log/")
         assert 0 < len(records) < 6 * 5
@@ -83,7 +89,7 @@ class TestStarts:
 
     def test_a_damaged_checkpoint_is_done_without(self, place: Place) -> None:
         store = place.open()
-        work(store, Clock(), rounds=3)
+        live_through(store, Clock(), rounds=3)
         before = list(contents(store))
         place.put(place.keys("checkpoints/")[-1], b"damaged")
         assert list(contents(place.open())) == before
@@ -91,7 +97,7 @@ class TestStarts:
     def test_a_start_whose_checkpoints_are_all_damaged_is_refused(self, place: Place) -> None:
         """It would take the store for an empty one, and delete what is in it."""
         store = place.open()
-        work(store, Clock(), rounds=3)
+        live_through(store, Clock(), rounds=3)
         for key in place.keys("checkpoints/"):
             place.put(key, b"damaged")
         with pytest.raises(FailedPrecondition, match="none of the checkpoints"):
@@ -126,7 +132,7 @@ class TestLateProcesses:
         watch = sleeper.watch_evictions("")
         other = place.open(steady_clock=clocks[1])
         other.delete_entries("", ["old"])
-        work(other, clocks[1])
+        live_through(other, clocks[1])
         clocks[0].advance(9 * HOUR_S)
         with pytest.raises(LatentNotFound):
             sleeper.read_latent("", old)
@@ -155,7 +161,7 @@ class TestLateProcesses:
             if not slept:
                 slept.append(key)
                 other = place.open(steady_clock=clocks[1])
-                work(other, clocks[1])
+                live_through(other, clocks[1])
                 assert key not in place.keys("log/")
                 if who == "machine":
                     clocks[0].advance(9 * HOUR_S)
@@ -177,7 +183,7 @@ class TestLateProcesses:
 class TestRecordsThatCannotBeRead:
     """Whoever went on without one would evict, expire and delete by a state of its own."""
 
-    @pytest.mark.parametrize("fault", ["damaged", "short", "cut"])
+    @pytest.mark.parametrize("fault", FAULTS)
     def test_one_that_comes_damaged_once_is_read_again(
         self, place: Place, proxy: S3Proxy, fault: Fault
     ) -> None:
@@ -273,3 +279,58 @@ class TestRecordsThatCannotBeRead:
         again = place.open()  # It need not wait: there is a checkpoint.
         assert list(contents(again)) == list(contents(later))
         assert again.totals().unreadable_records == 0
+
+
+@pytest.mark.long
+def test_processes_agree_although_answers_are_damaged_and_refused_all_the_time(
+    place: Place, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To two of three some records never come sound; whatever they do, no state is made up."""
+    monkeypatch.setattr(s3_replica, "_REPAIR_S", 0.0)
+    monkeypatch.setattr(s3_upkeep, "_CHECKPOINT_RECORDS", 50)
+    quotas = Quotas(QUOTA_BYTES)
+    proxies = [stack.enter_context(running_s3_proxy(place.server.endpoint)) for _ in range(3)]
+    stores = [
+        place.open(address={"endpoint": p.endpoint, "attempts": 1}, quotas=quotas) for p in proxies
+    ]
+
+    def never_sound(path: str) -> bool:
+        return bool(re.search(r"/log/\d*[05]7(\?|$)", path))
+
+    def spoil(number: int, proxy: S3Proxy) -> None:
+        rng = random.Random(number)
+
+        def choose(method: str, path: str) -> Fault | None:
+            if method == "GET" and re.search(r"/log/\d", path):
+                if number and never_sound(path):
+                    return "damaged"
+                if rng.random() < 0.05:
+                    return rng.choice(FAULTS)
+            return "refused" if rng.random() < 0.01 else None
+
+        proxy.spoil_as(choose)
+
+    def use(number: int) -> None:
+        rng = random.Random(number)
+        spoil(number, proxies[number])
+        for i in range(150):
+            with suppress(Unavailable):
+                work(stores[number], rng)
+                if i % 10 == 9:
+                    stores[number].sweep()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(use, range(3)))
+    damaged = [store.totals().unreadable_records or 0 for store in stores]
+    assert damaged[0] == 0
+    assert min(damaged[1:]) > 0
+    for proxy in proxies:
+        proxy.heal()
+    for store in stores * 2:  # The second ends what the first has seen to be left.
+        store.sweep()
+    place.pass_time()
+    stores[0].sweep()
+    later = place.open(quotas=quotas)
+    for store in stores:
+        assert list_all(store) == list_all(later)
+    place.audit(later)
