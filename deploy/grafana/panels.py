@@ -41,6 +41,11 @@ def total(metric: str, by: str = "", **labels: str) -> str:
     return f"sum{f' by ({by})' if by else ''} ({metric}{{{_selector(labels)}}})"
 
 
+def held(metric: str) -> str:
+    """A gauge of a store, summed over stores: replicas that share one tell the whole of it each."""
+    return f"sum(max by (store) ({metric}{{{_selector({})}}}))"
+
+
 def quantile(share: float, metric: str, by: str = "", **labels: str) -> str:
     """A quantile of a histogram."""
     names = f"le, {by}" if by else "le"
@@ -244,10 +249,10 @@ ROWS: dict[str, Sequence[Panel]] = {
             "At the quota entries are evicted; that is how the store is meant to run.",
             "bytes",
             {
-                "snapshots": total("skipstone_latent_kv_stored_bytes"),
-                "quota": total("skipstone_latent_kv_quota_bytes"),
-                "latent_kv on disk": total("skipstone_latent_kv_disk_bytes"),
-                "vector_index on disk": total("skipstone_vector_index_disk_bytes"),
+                "snapshots": held("skipstone_latent_kv_stored_bytes"),
+                "quota": held("skipstone_latent_kv_quota_bytes"),
+                "latent_kv on disk": held("skipstone_latent_kv_disk_bytes"),
+                "vector_index on disk": held("skipstone_vector_index_disk_bytes"),
             },
         ),
         Panel(
@@ -255,16 +260,20 @@ ROWS: dict[str, Sequence[Panel]] = {
             "Both stores should have about as many.",
             "none",
             {
-                "latent_kv": total("skipstone_latent_kv_entries"),
-                "vector_index": total("skipstone_vector_index_entries"),
-                "tombstones": total("skipstone_vector_index_tombstones"),
+                "latent_kv": held("skipstone_latent_kv_entries"),
+                "vector_index": held("skipstone_vector_index_entries"),
+                "tombstones": held("skipstone_vector_index_tombstones"),
             },
         ),
         Panel(
             "Removals",
             "Entries removed per second; corrupt ones hint at a disk.",
             "ops",
-            {"{{kind}}": rate("skipstone_latent_kv_removals_total", "kind")},
+            {
+                # Those of a shared store are counted by each of its replicas.
+                "{{kind}}": "sum by (kind) (max by (store, kind) "
+                f"(rate(skipstone_latent_kv_removals_total{{{_selector({})}}}{_RATE})))"
+            },
             stacked=True,
         ),
         Panel(
@@ -287,6 +296,24 @@ ROWS: dict[str, Sequence[Panel]] = {
             "Time inside latent_kv.",
             "s",
             {"{{operation}}": quantile(0.99, "skipstone_latent_kv_operation_seconds", "operation")},
+        ),
+        Panel(
+            "Writes missed in a migration",
+            "Per second, by the backend that entries move to. Should be empty.",
+            "ops",
+            {
+                "latent_kv": rate("skipstone_latent_kv_migration_missed_writes_total"),
+                "vector_index": rate("skipstone_vector_index_migration_missed_writes_total"),
+            },
+        ),
+        Panel(
+            "Trouble of a store in S3",
+            "Values of removed entries that may still be there, records that cannot be read.",
+            "none",
+            {
+                "undeleted values": held("skipstone_latent_kv_undeleted_values"),
+                "unreadable records": held("skipstone_latent_kv_unreadable_records_total"),
+            },
         ),
     ),
     "Drift": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_shared.migration_server import with_migration
 from skipstone_shared.migration_settings import read_target_settings
+from skipstone_shared.store_label import store_label
+from skipstone_shared.url_secrets import without_secrets
 
 
 class ServedStore(LatentStore, Sweepable, TotalledStore, Protocol):
@@ -61,7 +64,7 @@ def build(settings: LatentKVSettings) -> Mounted:
     if settings.migrate_to is not None:
         store = mirrored = mirror(store, settings, settings.migrate_to)
     sweeper = Sweeper(store, settings.sweep_interval_s)
-    collectors: list[Collector] = [StoreMetrics(store, settings.quota_bytes)]
+    collectors: list[Collector] = [StoreMetrics(store, settings.quota_bytes, label_of(settings))]
     if mirrored is not None:
         collectors += mirrored.collectors
     served: LatentStore = store
@@ -121,6 +124,19 @@ def place_of(settings: LatentKVSettings) -> tuple[object, ...]:
             return "s3", settings.s3_endpoint, settings.s3_bucket, settings.s3_prefix
         case _:
             return (settings,)
+
+
+def label_of(settings: LatentKVSettings) -> str:
+    """Name of the store in metrics: the same in all processes that share it, as `place_of` says."""
+    match settings.store:
+        case "redis":
+            urls = sorted(without_secrets(url) for url in settings.redis_urls)
+            return store_label("redis", urls, settings.redis_prefix)
+        case "s3":
+            return store_label("s3", settings.s3_endpoint, settings.s3_bucket, settings.s3_prefix)
+        case own:
+            folder = str(settings.data_dir.resolve())
+            return store_label(own, socket.gethostname(), folder, settings.port)
 
 
 def open_store(settings: LatentKVSettings) -> ServedStore:

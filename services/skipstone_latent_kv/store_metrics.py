@@ -45,10 +45,17 @@ class TotalledStore(Protocol):
 class StoreMetrics(Collector):
     """Tells the totals of a store when it is scraped."""
 
-    def __init__(self, store: TotalledStore, quota_bytes: int) -> None:
-        """Reads from `store`; `quota_bytes` is the bound of all snapshots together, 0 for none."""
+    def __init__(self, store: TotalledStore, quota_bytes: int, label: str) -> None:
+        """Reads from a store when it is asked.
+
+        Args:
+            store: Knows its totals.
+            quota_bytes: Bound of all snapshots together, 0 for none.
+            label: Name of the store, which other processes may share; see `store_label`.
+        """
         self._store = store
         self._quota_bytes = quota_bytes
+        self._label = label
 
     def describe(self) -> Iterable[Metric]:
         """Names without values, so that registering asks the store nothing."""
@@ -57,36 +64,35 @@ class StoreMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """The totals."""
         totals = self._store.totals()
-        yield GaugeMetricFamily(
-            "skipstone_latent_kv_entries", "Entries, uncommitted ones too.", totals.entry_count
+        yield self._gauge("entries", "Entries, uncommitted ones too.", totals.entry_count)
+        yield self._gauge("stored_bytes", "Bytes of all snapshots.", totals.size_bytes)
+        yield self._gauge(
+            "quota_bytes", "Most bytes of all snapshots; 0 for no bound.", self._quota_bytes
         )
-        yield GaugeMetricFamily(
-            "skipstone_latent_kv_stored_bytes", "Bytes of all snapshots.", totals.size_bytes
-        )
-        yield GaugeMetricFamily(
-            "skipstone_latent_kv_quota_bytes",
-            "Most bytes of all snapshots; 0 for no bound.",
-            self._quota_bytes,
-        )
-        yield GaugeMetricFamily(
-            "skipstone_latent_kv_disk_bytes", "Bytes on disk; 0 in memory.", totals.disk_bytes
-        )
+        yield self._gauge("disk_bytes", "Bytes on disk; 0 in memory.", totals.disk_bytes)
         removals = CounterMetricFamily(
-            "skipstone_latent_kv_removals", "Entries removed, by why.", None, ["kind"]
+            "skipstone_latent_kv_removals", "Entries removed, by why.", None, ["store", "kind"]
         )
         for kind in EvictionKind:
             if kind is not EvictionKind.GAP:
-                removals.add_metric([kind.value], totals.removals.get(kind, 0))
+                removals.add_metric([self._label, kind.value], totals.removals.get(kind, 0))
         yield removals
         if totals.unreadable_records is not None:
-            yield CounterMetricFamily(
+            unreadable = CounterMetricFamily(
                 "skipstone_latent_kv_unreadable_records",
                 "Records of the log that could not be read.",
-                totals.unreadable_records,
+                labels=["store"],
             )
+            unreadable.add_metric([self._label], totals.unreadable_records)
+            yield unreadable
         if totals.undeleted_values is not None:
-            yield GaugeMetricFamily(
-                "skipstone_latent_kv_undeleted_values",
+            yield self._gauge(
+                "undeleted_values",
                 "Values of removed entries whose deletion is not confirmed.",
                 totals.undeleted_values,
             )
+
+    def _gauge(self, name: str, meaning: str, value: int) -> Metric:
+        family = GaugeMetricFamily(f"skipstone_latent_kv_{name}", meaning, labels=["store"])
+        family.add_metric([self._label], value)
+        return family

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_shared.migration_server import with_migration
 from skipstone_shared.migration_settings import read_target_settings
+from skipstone_shared.store_label import store_label
+from skipstone_shared.url_secrets import without_secrets
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
 from skipstone_vector_index.engine_index import EngineIndex
@@ -21,7 +24,7 @@ from skipstone_vector_index.graph_vectors import GraphOptions
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import MovableIndex
 from skipstone_vector_index.index_mover import IndexMover
-from skipstone_vector_index.metrics import IndexMetrics
+from skipstone_vector_index.metrics import EngineMetrics, IndexMetrics
 from skipstone_vector_index.mirrored_index import MirroredIndex
 from skipstone_vector_index.record_log import RecordLog
 from skipstone_vector_index.server import mount
@@ -36,13 +39,29 @@ def build(settings: VectorIndexSettings) -> Mounted:
         Unavailable: An engine is not there.
     """
     index = open_index(settings)
-    collectors: list[Collector] = [IndexMetrics(index)] if isinstance(index, HnswIndex) else []
+    collectors = [metrics_of(index, label_of(settings))]
     if settings.migrate_to is None:
         return mount(index, collectors)
     mirrored = mirror(index, settings, settings.migrate_to)
     return with_migration(
         mount(mirrored, [*collectors, *mirrored.collectors]), IndexMover(mirrored)
     )
+
+
+def metrics_of(index: HnswIndex | EngineIndex, label: str) -> Collector:
+    """The metrics of an index; an engine outside is asked for less, and not by each scrape."""
+    if isinstance(index, HnswIndex):
+        return IndexMetrics(index, label)
+    return EngineMetrics(index.count_entries, label)
+
+
+def label_of(settings: VectorIndexSettings) -> str:
+    """Name of the index in metrics: the same in all processes that share it, as `place_of` says."""
+    if settings.engine == "hnswlib":
+        folder = str(settings.data_dir.resolve())
+        return store_label("hnswlib", socket.gethostname(), folder, settings.port)
+    url = without_secrets(settings.url.get_secret_value()) if settings.url else ""
+    return store_label(settings.engine, url, settings.collection, settings.metric)
 
 
 def mirror(source: MovableIndex, settings: VectorIndexSettings, target_file: Path) -> MirroredIndex:
@@ -69,7 +88,7 @@ def place_of(settings: VectorIndexSettings) -> tuple[object, ...]:
     return settings.engine, url, settings.collection
 
 
-def open_index(settings: VectorIndexSettings) -> MovableIndex:
+def open_index(settings: VectorIndexSettings) -> HnswIndex | EngineIndex:
     """Opens one index.
 
     Raises:

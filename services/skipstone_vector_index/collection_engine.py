@@ -252,6 +252,10 @@ class CollectionEngine:
         entries = sum(self._collections.count(d, where) for d in self._refreshed())
         return IndexStats(entries, len(self._distinct("partition", where)))
 
+    def count(self) -> int:
+        """Counts all rows; see `VectorEngine`."""
+        return sum(self._collections.count(d, Filter()) for d in self._refreshed())
+
     def close(self) -> None:
         """Releases the connection."""
         self._collections.close()

@@ -165,6 +165,10 @@ class VectorEngine(Protocol):
         """Counts a namespace."""
         ...
 
+    def count(self) -> int:
+        """Returns how many rows there are, of all namespaces; cheap also where they are many."""
+        ...
+
     def close(self) -> None:
         """Releases connections and threads. Called once."""
         ...

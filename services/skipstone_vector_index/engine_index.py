@@ -231,6 +231,16 @@ class EngineIndex:
         with self._asking():
             return self._engine.stats(namespace)
 
+    def count_entries(self) -> int:
+        """Counts the entries of all namespaces.
+
+        Raises:
+            DeadlineExceeded: The engine did not answer in time.
+            Unavailable: It cannot be reached.
+        """
+        with self._asking():
+            return self._engine.count()
+
     def get_capabilities(self) -> IndexCapabilities:
         """Tells the engine and the limits."""
         return IndexCapabilities(

@@ -226,6 +226,11 @@ class PgvectorEngine:
         entries, partitions, size_bytes = found or (0, 0, 0)
         return IndexStats(entries, partitions, disk_bytes=size_bytes)
 
+    def count(self) -> int:
+        """Adds up the counts of all shelves; see `VectorEngine`."""
+        with self._connections.get() as connection:
+            return _one(connection.execute(self._schema.count))
+
     def wait_for_graphs(self) -> None:
         """Returns when the graphs that are due have been built by this process."""
         self._graphs.wait()

@@ -126,6 +126,7 @@ class PgSchema:
             "SELECT coalesce(sum(entry_count), 0)::bigint, count(DISTINCT compatibility_key),"
             f" pg_total_relation_size('{p}_entries') FROM {p}_shelves WHERE namespace = %s"
         )
+        self.count = f"SELECT coalesce(sum(entry_count), 0)::bigint FROM {p}_shelves"
 
     def create(self, connection: Connection) -> None:
         """Creates what is missing; several processes may do so at a time."""

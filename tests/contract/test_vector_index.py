@@ -480,6 +480,17 @@ def test_stats_count_live_entries_and_partitions(index: VectorIndex) -> None:
     assert (stats.entry_count, stats.partition_count) == (1, 1)
 
 
+@pytest.mark.parametrize("index", [make_pgvector, make_milvus, make_qdrant], indirect=True)
+def test_an_engine_outside_counts_the_entries_of_all_namespaces(index: VectorIndex) -> None:
+    assert isinstance(index, EngineIndex)
+    assert index.count_entries() == 0
+    put(index, entry("e1", vec(1, 0)), entry("e2", vec(0, 1)))
+    put(index, entry("e1", vec(1, 0, 0)), namespace="another", key="other")
+    assert index.count_entries() == 3
+    index.delete_entries("", ["e1"])
+    assert index.count_entries() == 2
+
+
 def test_capabilities_name_the_engine_and_the_limits(index: VectorIndex) -> None:
     capabilities = index.get_capabilities()
     assert capabilities.engine in ("flat", "hnsw", "pgvector", "milvus", "qdrant")

@@ -39,6 +39,9 @@ QUIET = {
     "skipstone_denoise_block_cache_decisions_total": "no run had block caching",
     "skipstone_denoise_block_calls_total": "0 of 0 is no number",
     "skipstone_stale_vectors_removed_total": "nothing was stale",
+    "_migration_missed_writes_total": "nothing moves",
+    "skipstone_latent_kv_undeleted_values": "no store is in S3",
+    "skipstone_latent_kv_unreadable_records_total": "no store is in S3",
 }
 """Metrics without a value on a deployment to which nothing has happened."""
 

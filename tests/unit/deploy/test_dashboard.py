@@ -78,7 +78,9 @@ def test_no_two_panels_lie_over_each_other() -> None:
 
 def test_every_documented_metric_of_a_queue_or_a_trouble_is_on_a_panel() -> None:
     shown = {name for query in panel_queries() for name, _ in named_in(query)}
-    watched = re.compile(r"queued|fallbacks|removals|breaker|quarantined|closed|drift_bucket")
+    watched = re.compile(
+        r"queued|fallbacks|removals|breaker|quarantined|closed|drift_bucket|missed|un(readable|deleted)"
+    )
     assert {name for name in queryable() if watched.search(name)} <= shown
 
 

@@ -37,10 +37,12 @@ def redis(folder: Path) -> RedisStore:
 def test_totals_cover_all_namespaces_and_removals_say_why(make: MakeStore, tmp_path: Path) -> None:
     store = make(tmp_path)
     registry = CollectorRegistry()
-    registry.register(StoreMetrics(store, quota_bytes=2 * LATENT_BYTES))
+    registry.register(StoreMetrics(store, quota_bytes=2 * LATENT_BYTES, label="a-store"))
 
     def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"skipstone_latent_kv_{name}", labels)
+        return registry.get_sample_value(
+            f"skipstone_latent_kv_{name}", {"store": "a-store", **labels}
+        )
 
     assert value("entries") == 0
     assert value("removals_total", kind="corrupt") == 0
