@@ -185,6 +185,7 @@ class _Item:
 
     @property
     def length(self) -> int:
-        """Characters it adds to a batch; a picture counts as a long text."""
-        is_text = self.input.kind == "text"
-        return min(len(self.input.text), _MAX_INPUT_LENGTH) if is_text else _MAX_INPUT_LENGTH
+        """Characters it adds to a batch; a picture and each frame count as a long text."""
+        if self.input.kind == "text":
+            return min(len(self.input.text), _MAX_INPUT_LENGTH)
+        return min(len(self.input.frames) * _MAX_INPUT_LENGTH, _MAX_BATCH_LENGTH)

@@ -19,7 +19,7 @@ from PIL import Image
 from skipstone_embedding.devices import find_device
 from skipstone_embedding.input_rules import checked_text
 from skipstone_embedding.model_files import ModelFiles
-from skipstone_embedding.pictures import decode_frames
+from skipstone_embedding.pictures import decoded_frames
 from skipstone_embedding.reranker_inputs import usable
 from skipstone_embedding.transformers_encoder import MAX_BATCH_SIZE, EncoderOptions
 from skipstone_embedding.weights import load_weights
@@ -30,10 +30,10 @@ from skipstone_shared.index_entries import Vector
 MAX_FRAMES = 16
 
 _MAX_PASS_PICTURES = 16
-"""Pictures in one pass; bounds memory."""
+"""Pictures in one pass, whosever they are; bounds memory."""
 
-_SCALED_PIXELS = 1 << 20
-"""Pixels that a picture keeps before the model's own scaling to a few hundred a side."""
+_PREPARATION = "2"
+"""Changes with what is done to pictures here: it is part of the model's id."""
 
 
 class ContrastiveEncoder:
@@ -64,9 +64,9 @@ class ContrastiveEncoder:
         with usable(files, "model"):
             self._load(files, options)
             dimension = self._text_vectors(["fox"]).shape[1]
-            self._picture_vectors([Image.new("RGB", (64, 64))])
+            self._picture_vectors([self._pixels(Image.new("RGB", (64, 64)))])
         hasher = xxhash.xxh3_64(files.digest().encode())
-        hasher.update(f"{self._max_tokens}\0{self._max_frames}".encode())
+        hasher.update(f"{_PREPARATION}\0{self._max_tokens}\0{self._max_frames}".encode())
         self._capabilities = EmbeddingCapabilities(
             model_id=f"{files.name}/{hasher.hexdigest()[:8]}/{options.dtype}",
             dimension=dimension,
@@ -81,16 +81,18 @@ class ContrastiveEncoder:
         """Embeds texts, pictures and clips; see `Encoder`."""
         answer: dict[int, Embedding | SkipstoneError] = {}
         texts: dict[int, str] = {}
+        seen: dict[int, EmbeddingInput] = {}
         for place, item in enumerate(inputs):
             try:
                 if item.kind == "text":
                     texts[place] = checked_text(item)
                 else:
-                    answer[place] = self._of_pictures(item)
+                    seen[place] = item
             except InvalidArgument as error:
                 answer[place] = error
         if texts:
             answer |= dict(zip(texts, self._of_texts(list(texts.values())), strict=True))
+        answer |= self._of_pictures(seen)
         return [answer[place] for place in range(len(inputs))]
 
     def get_capabilities(self) -> EmbeddingCapabilities:
@@ -105,10 +107,34 @@ class ContrastiveEncoder:
             for vector, length in zip(self._text_vectors(texts), lengths, strict=True)
         ]
 
-    def _of_pictures(self, item: EmbeddingInput) -> Embedding | SkipstoneError:
-        frames = decode_frames(item, self._max_frames, _SCALED_PIXELS)
-        mean = self._picture_vectors(frames).mean(axis=0)
-        return _embedding(mean / np.linalg.norm(mean))
+    def _of_pictures(
+        self, items: dict[int, EmbeddingInput]
+    ) -> dict[int, Embedding | SkipstoneError]:
+        """Vectors of pictures and clips by their places; passes reach over several of them."""
+        answer: dict[int, Embedding | SkipstoneError] = {}
+        vectors: dict[int, list[Vector]] = {place: [] for place in items}
+        waiting: list[tuple[int, torch.Tensor]] = []
+
+        def run() -> None:
+            found = self._picture_vectors([pixels for _, pixels in waiting])
+            for (place, _), vector in zip(waiting, found, strict=True):
+                vectors[place].append(vector)
+            waiting.clear()
+
+        for place, item in items.items():
+            try:
+                for frame in decoded_frames(item, self._max_frames):
+                    waiting.append((place, self._pixels(frame)))
+                    if len(waiting) == _MAX_PASS_PICTURES:
+                        run()
+            except InvalidArgument as error:
+                answer[place] = error
+        if waiting:
+            run()
+        for place in items.keys() - answer.keys():
+            mean = np.mean(vectors[place], axis=0)
+            answer[place] = _embedding(mean / np.linalg.norm(mean))
+        return answer
 
     def _text_vectors(self, texts: list[str]) -> np.ndarray:
         """Vectors of norm 1, float32 ``(texts, dimension)``."""
@@ -128,22 +154,17 @@ class ContrastiveEncoder:
             )
         return _unit(found)
 
-    def _picture_vectors(self, pictures: Sequence[Image.Image]) -> np.ndarray:
+    def _pixels(self, picture: Image.Image) -> torch.Tensor:
+        """A picture as the model takes it, float32 ``(channels, side, side)``."""
+        (values,) = self._processor([picture], return_tensors="pt")["pixel_values"]
+        pixels: torch.Tensor = values
+        return pixels
+
+    def _picture_vectors(self, pictures: Sequence[torch.Tensor]) -> np.ndarray:
         """Vectors of norm 1, float32 ``(pictures, dimension)``."""
-        found = []
-        for start in range(0, len(pictures), _MAX_PASS_PICTURES):
-            values = self._processor(
-                list(pictures[start : start + _MAX_PASS_PICTURES]), return_tensors="pt"
-            )["pixel_values"]
-            with torch.inference_mode():
-                found.append(
-                    _unit(
-                        self._model.get_image_features(
-                            pixel_values=values.to(self._device, self._model.dtype)
-                        )
-                    )
-                )
-        return np.concatenate(found)
+        values = torch.stack(list(pictures)).to(self._device, self._model.dtype)
+        with torch.inference_mode():
+            return _unit(self._model.get_image_features(pixel_values=values))
 
     def _load(self, files: ModelFiles, options: EncoderOptions) -> None:
         self._pads_fully = files.model_type() == "siglip"

@@ -10,6 +10,7 @@ import transformers
 
 from skipstone_embedding.devices import find_device
 from skipstone_embedding.model_files import ModelFiles
+from skipstone_embedding.model_passes import check_time_left
 from skipstone_embedding.reranker_inputs import (
     RerankerOptions,
     checked_pair,
@@ -60,11 +61,16 @@ class CrossEncoder:
     def rerank(
         self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""
     ) -> list[float]:
-        """Scores candidates; see `Reranker`."""
+        """Scores candidates; see `Reranker`.
+
+        Raises:
+            DeadlineExceeded: The current request's deadline came first.
+        """
         prompt, texts = checked_pair(query, candidates)
         scores = [0.0] * len(texts)
         fitting = self._fitting(prompt, texts)
         for start in range(0, len(fitting), _MAX_ROWS):
+            check_time_left()
             places = fitting[start : start + _MAX_ROWS]
             found = self._score(prompt, [texts[place] for place in places])
             for place, score in zip(places, found, strict=True):

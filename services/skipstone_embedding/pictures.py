@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from skipstone_shared.embeddings import EmbeddingInput, EncodedImage
+from skipstone_shared.embeddings import EmbeddingInput
 from skipstone_shared.errors import InvalidArgument
 from skipstone_shared.picture_damage import PICTURE_DAMAGE
 
@@ -26,39 +28,65 @@ _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 """What becomes 8 bits per channel without a loss that nobody asked for."""
 
 
-def decode_frames(item: EmbeddingInput, max_frames: int, max_pixels: int) -> list[Image.Image]:
-    """The pictures of an input, in order.
+def picture_sizes(item: EmbeddingInput, max_frames: int) -> list[tuple[int, int]]:
+    """Width and height of the pictures of an input, by their headers: nothing is decoded.
+
+    A picture that says it lies on its side is not turned yet.
 
     Args:
         item: A picture or a clip.
-        max_frames: Frames of a clip that are looked at, evenly spaced, the first and last included.
-        max_pixels: Larger ones are scaled down to about so many pixels at once, so that only one is
-            in memory at its full size.
-
-    Returns:
-        RGB pictures.
+        max_frames: Frames of a clip that are looked at.
 
     Raises:
         InvalidArgument: One is no picture, or larger than the limits; the error names it.
     """
-    chosen = evenly_spaced(len(item.frames), max_frames)
-    return [_decode(item.frames[place], _field(item, place), max_pixels) for place in chosen]
+    sizes = []
+    for place in evenly_spaced(len(item.frames), max_frames):
+        with _opened(item, place) as picture:
+            sizes.append(picture.size)
+    return sizes
+
+
+def decoded_frames(item: EmbeddingInput, max_frames: int) -> Iterator[Image.Image]:
+    """The pictures of an input, in order; each is decoded when it is asked for.
+
+    Args:
+        item: A picture or a clip.
+        max_frames: Frames of a clip that are looked at, evenly spaced, the first and last included.
+
+    Yields:
+        RGB pictures of their own size.
+
+    Raises:
+        InvalidArgument: One is no picture, or larger than the limits; the error names it.
+    """
+    for place in evenly_spaced(len(item.frames), max_frames):
+        with _opened(item, place) as picture:
+            found = _as_rgb(picture)
+        yield found
 
 
 def evenly_spaced(count: int, limit: int) -> Sequence[int]:
-    """Places of at most `limit` of `count` things, the first and the last included."""
+    """Places of at most `limit` of `count` things, the first and the last included.
+
+    They are those that Qwen3-VL-Embedding's authors take. Of one, it is the one in the middle.
+    """
     if count <= limit:
         return range(count)
     if limit == 1:
         return [count // 2]
-    return [round(step * (count - 1) / (limit - 1)) for step in range(limit)]
+    places: list[int] = np.linspace(0, count - 1, limit, dtype=int).tolist()
+    return places
 
 
 def _field(item: EmbeddingInput, place: int) -> str:
     return "image.data" if item.kind == "image" else f"frames.frames[{place}].data"
 
 
-def _decode(image: EncodedImage, field: str, max_pixels: int) -> Image.Image:
+@contextmanager
+def _opened(item: EmbeddingInput, place: int) -> Iterator[Image.Image]:
+    """A block that reads a picture whose header is within limits."""
+    image, field = item.frames[place], _field(item, place)
     expected = FORMATS.get(image.media_type)
     if expected is None:
         raise InvalidArgument(
@@ -72,14 +100,8 @@ def _decode(image: EncodedImage, field: str, max_pixels: int) -> Image.Image:
     try:
         # Only this decoder: the others of the library are not for strangers' bytes.
         with Image.open(io.BytesIO(image.data), formats=[expected]) as picture:
-            _check_size(picture, field)
-            if picture.mode not in _MODES:
-                raise InvalidArgument(
-                    f"its pixels are of the kind {picture.mode}",
-                    field=field,
-                    allowed="8 bits per channel",
-                )
-            return _scaled_down(_as_rgb(picture), max_pixels)
+            _check_header(picture, field)
+            yield picture
     except Image.DecompressionBombError:  # the library looks at the header too
         raise InvalidArgument(
             "it has far too many pixels", field=field, allowed=f"up to {MAX_PICTURE_PIXELS} pixels"
@@ -94,7 +116,7 @@ def _decode(image: EncodedImage, field: str, max_pixels: int) -> Image.Image:
         ) from None
 
 
-def _check_size(picture: Image.Image, field: str) -> None:
+def _check_header(picture: Image.Image, field: str) -> None:
     """Refuses by the header alone; nothing is decoded yet."""
     width, height = picture.size
     if width * height > MAX_PICTURE_PIXELS:
@@ -109,6 +131,10 @@ def _check_size(picture: Image.Image, field: str) -> None:
             field=field,
             allowed=f"sides of 1 : {MAX_SIDE_RATIO} at most",
         )
+    if picture.mode not in _MODES:
+        raise InvalidArgument(
+            f"its pixels are of the kind {picture.mode}", field=field, allowed="8 bits per channel"
+        )
 
 
 def _as_rgb(picture: Image.Image) -> Image.Image:
@@ -117,14 +143,6 @@ def _as_rgb(picture: Image.Image) -> Image.Image:
     if not upright.has_transparency_data:
         return upright.convert("RGB")
     layer = upright.convert("RGBA")
-    ground = Image.new("RGBA", layer.size, "white")
-    return Image.alpha_composite(ground, layer).convert("RGB")
-
-
-def _scaled_down(picture: Image.Image, max_pixels: int) -> Image.Image:
-    width, height = picture.size
-    scale = (max_pixels / (width * height)) ** 0.5
-    if scale >= 1:
-        return picture
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    return picture.resize(size, Image.Resampling.BICUBIC)
+    ground = Image.new("RGB", layer.size, "white")
+    ground.paste(layer, mask=layer.getchannel("A"))
+    return ground

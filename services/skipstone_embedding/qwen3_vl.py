@@ -18,7 +18,8 @@ from skipstone_embedding.devices import find_device
 from skipstone_embedding.input_rules import checked_text
 from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
-from skipstone_embedding.qwen3_vl_rows import Row, RowBuilder, model_inputs
+from skipstone_embedding.model_passes import ModelPasses
+from skipstone_embedding.qwen3_vl_rows import PREPARATION, Row, RowBuilder, model_inputs
 from skipstone_embedding.qwen3_vl_vision import MAX_FRAMES, VisionRules
 from skipstone_embedding.reranker_inputs import RerankerOptions, checked_scores, usable
 from skipstone_embedding.weights import load_weights
@@ -38,14 +39,12 @@ _PREFIX = (
 )
 _SUFFIX = "<|im_end|>\n<|im_start|>assistant\n"
 
-_MAX_TEXT_TOKENS = 1024
-"""Tokens of query and candidate together; the words around them always fit."""
-
-_MAX_TOKENS = 8192
-"""Tokens of a pair with its pictures: what the model was trained with."""
+_MAX_TOKENS = 10_240
+"""Tokens of a pair with its pictures: what the model's authors read of one."""
 
 _MAX_PASS_TOKENS = 8192
-"""Tokens with padding in one pass; bounds memory."""
+"""Tokens with padding in one pass, and so the patches in memory: 25 KB a token. A larger pair is
+alone in its pass."""
 
 
 class Qwen3VLReranker:
@@ -70,21 +69,27 @@ class Qwen3VLReranker:
         options = options or RerankerOptions()
         self._instruction = options.instruction or DEFAULT_INSTRUCTION
         self._device = find_device(options.device)
+        self._passes = ModelPasses()
         with usable(files):
             self._load(files, options)
             self.rerank(EmbeddingInput(text="fox"), [EmbeddingInput(text="fox")])
-        told = f"{files.digest()}{self._instruction}{options.max_frames}{options.max_image_pixels}"
+        limits = (options.max_frames, options.max_image_pixels)
+        told = f"{files.digest()}{PREPARATION}\0{self._instruction}{limits}"
         digest = xxhash.xxh3_64_hexdigest(told.encode())[:8]
         self.reranker_id = f"{files.name}/{digest}/{options.dtype}"
 
     def rerank(
         self, query: EmbeddingInput, candidates: Sequence[EmbeddingInput], instruction: str = ""
     ) -> list[float]:
-        """Scores candidates; see `Reranker`."""
-        told = instruction or self._instruction
-        rows = [self._row(told, query, candidate) for candidate in candidates]
+        """Scores candidates; see `Reranker`.
+
+        Raises:
+            DeadlineExceeded: The current request's deadline came first.
+        """
+        head = self._head(instruction or self._instruction, query)
+        rows = [self._row(*head, candidate) for candidate in candidates]
         scores = [0.0] * len(rows)
-        fitting = [(place, row) for place, row in enumerate(rows) if row is not None]
+        fitting = [(place, row) for place, row in enumerate(rows) if len(row) <= _MAX_TOKENS]
         for group in length_buckets([len(row) for _, row in fitting], _MAX_PASS_TOKENS):
             chosen = [fitting[position] for position in group]
             found = self._score([row for _, row in chosen])
@@ -92,42 +97,43 @@ class Qwen3VLReranker:
                 scores[place] = score
         return checked_scores(scores)
 
-    def _row(
-        self, instruction: str, query: EmbeddingInput, candidate: EmbeddingInput
-    ) -> Row | None:
-        """What the model reads of a pair; None of one that is too long to be read whole."""
+    def _head(self, instruction: str, query: EmbeddingInput) -> tuple[Row, str]:
+        """What all pairs of a query begin with, and text that is read with what follows it."""
         rows = self._rows
         row = Row()
-        row.add(rows.tokens(_PREFIX, trusted=True, special=True))
-        told = f"<Instruct>: {instruction}"
-        text, texts = told, -len(rows.tokens(told))
-        for name, item in (("<Query>:", query), ("\n<Document>:", candidate)):
-            text += name
-            if item.kind == "text":
-                text += checked_text(item)
-                continue
+        row.add(rows.tokens(_PREFIX, trusted=True))
+        text = f"<Instruct>: {instruction}<Query>:"
+        if query.kind == "text":
             # What stands together is read together: tokens may reach over the parts.
-            ids = rows.tokens(text)
-            row.add(ids)
-            rows.add_pictures(row, item)
-            text, texts = "", texts + len(ids)
-        if text:
-            ids = rows.tokens(text)
-            row.add(ids)
-            texts += len(ids)
-        row.add(rows.tokens(_SUFFIX, trusted=True))
-        return row if texts <= _MAX_TEXT_TOKENS and len(row) <= _MAX_TOKENS else None
+            return row, text + checked_text(query)
+        rows.add(row, text, rows.see(query).kept())
+        return row, ""
+
+    def _row(self, head: Row, text: str, candidate: EmbeddingInput) -> Row:
+        """What the model reads of a pair."""
+        rows = self._rows
+        row = head.copy()
+        text += "\n<Document>:"
+        if candidate.kind == "text":
+            row.add(rows.tokens(text + checked_text(candidate)))
+        else:
+            rows.add(row, text, rows.see(candidate))
+        row.add(rows.tokens(_SUFFIX, trusted=True, special=True))
+        return row
 
     def _score(self, rows: Sequence[Row]) -> list[float]:
         """Chance of yes per row. Padding stands on the right, behind the token that is read."""
-        features = model_inputs(rows, self._device)
-        last = features["attention_mask"].sum(dim=1) - 1
-        with torch.inference_mode():
-            hidden = self._model.model(**features, use_cache=False).last_hidden_state
-            ends = hidden[torch.arange(len(rows), device=hidden.device), last]
-            # Only two rows of the head: the whole one is as large as the rest of a layer or more.
-            scores = (ends @ self._direction).float().sigmoid()
-        return list(scores.tolist())
+        with self._passes.prepared():
+            patches = [row.patches() for row in rows]
+            features = model_inputs(rows, patches, self._device)
+            last = features["attention_mask"].sum(dim=1) - 1
+            with self._passes.running(), torch.inference_mode():
+                hidden = self._model.model(**features, use_cache=False).last_hidden_state
+                ends = hidden[torch.arange(len(rows), device=hidden.device), last]
+                # Only two rows of the head: the whole one is as large as the rest of a layer or
+                # more.
+                scores = (ends @ self._direction).float().sigmoid()
+                return list(scores.tolist())
 
     def _load(self, files: ModelFiles, options: RerankerOptions) -> None:
         tokenizer, model = load_weights(

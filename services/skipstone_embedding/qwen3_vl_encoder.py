@@ -19,8 +19,8 @@ from skipstone_embedding.input_rules import checked_text
 from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
 from skipstone_embedding.pooling import pool
-from skipstone_embedding.qwen3_vl_rows import Row, RowBuilder, model_inputs
-from skipstone_embedding.qwen3_vl_vision import MAX_FRAMES, VisionRules
+from skipstone_embedding.qwen3_vl_rows import PREPARATION, Row, RowBuilder, model_inputs
+from skipstone_embedding.qwen3_vl_vision import MAX_FRAMES, Patches, VisionRules
 from skipstone_embedding.reranker_inputs import usable
 from skipstone_embedding.transformers_encoder import MAX_BATCH_SIZE, EncoderOptions
 from skipstone_embedding.weights import load_weights
@@ -33,7 +33,8 @@ _MAX_TOKENS = 8192
 """Tokens of an input: what the model was trained with."""
 
 _MAX_PASS_TOKENS = 8192
-"""Tokens with padding in one pass; bounds memory. A larger input is alone in its pass."""
+"""Tokens with padding in one pass, and so the patches in memory: 25 KB a token. A larger input is
+alone in its pass."""
 
 
 class Qwen3VLEncoder:
@@ -58,7 +59,7 @@ class Qwen3VLEncoder:
                 f"model {files.name} has its own template; leave instruction_template empty"
             )
         self._device = find_device(options.device)
-        self._instruction = options.default_instruction or DEFAULT_INSTRUCTION
+        self._instruction = _sentence(options.default_instruction) or DEFAULT_INSTRUCTION
         self._max_tokens = min(options.max_tokens or _MAX_TOKENS, _MAX_TOKENS)
         max_frames = min(options.max_frames, MAX_FRAMES)
         with usable(files, "model"):
@@ -73,7 +74,7 @@ class Qwen3VLEncoder:
                 raise probe
         hasher = xxhash.xxh3_64(files.digest().encode())
         limits = (self._max_tokens, max_frames, vision.max_image_pixels)
-        hasher.update(f"{self._instruction}\0{limits}".encode())
+        hasher.update(f"{PREPARATION}\0{self._instruction}\0{limits}".encode())
         self._capabilities = EmbeddingCapabilities(
             model_id=f"{files.name}/{hasher.hexdigest()[:8]}/{options.dtype}",
             dimension=len(probe.vector),
@@ -94,15 +95,7 @@ class Qwen3VLEncoder:
             except InvalidArgument as error:
                 answer[place] = error
         for group in length_buckets([len(row) for _, row, _ in ready], _MAX_PASS_TOKENS):
-            chosen = [ready[position] for position in group]
-            vectors = self._forward([row for _, row, _ in chosen])
-            for (place, row, cut), vector in zip(chosen, vectors, strict=True):
-                good = bool(np.isfinite(vector).all())
-                answer[place] = (
-                    Embedding(vector, num_tokens=len(row), truncated=cut)
-                    if good
-                    else Internal("the model gave a vector that is not finite")
-                )
+            answer |= self._pass([ready[position] for position in group])
         return [answer[place] for place in range(len(inputs))]
 
     def get_capabilities(self) -> EmbeddingCapabilities:
@@ -112,11 +105,11 @@ class Qwen3VLEncoder:
     def _row(self, item: EmbeddingInput, instruction: str) -> tuple[Row, bool]:
         """What the model reads of an input, and whether its end was cut off."""
         rows = self._rows
-        told = _sentence(instruction or self._instruction)
         row = Row()
-        row.add(rows.tokens("<|im_start|>system\n", trusted=True))
-        row.add(rows.tokens(told))
-        row.add(rows.tokens("<|im_end|>\n<|im_start|>user\n", trusted=True))
+        row.add(rows.tokens("<|im_start|>", trusted=True))
+        # What stands together is read together: tokens may reach over the parts.
+        row.add(rows.tokens(f"system\n{_sentence(instruction) or self._instruction}"))
+        row.add(rows.tokens("<|im_end|>\n<|im_start|>", trusted=True))
         tail = rows.tokens("<|im_end|>\n<|im_start|>assistant\n", trusted=True, special=True)
         room = self._max_tokens - len(row) - len(tail)
         if room < 1:
@@ -127,12 +120,12 @@ class Qwen3VLEncoder:
             )
         cut = False
         if item.kind == "text":
-            ids = rows.tokens(checked_text(item))
+            ids = rows.tokens(f"user\n{checked_text(item)}")
             cut = len(ids) > room
             row.add(ids[:room])
         else:
             before = len(row)
-            rows.add_pictures(row, item)
+            rows.add(row, "user\n", rows.see(item))
             if len(row) - before > room:
                 raise InvalidArgument(
                     f"the pictures take {len(row) - before} tokens",
@@ -142,9 +135,32 @@ class Qwen3VLEncoder:
         row.add(tail)
         return row, cut
 
-    def _forward(self, rows: Sequence[Row]) -> np.ndarray:
+    def _pass(
+        self, chosen: Sequence[tuple[int, Row, bool]]
+    ) -> dict[int, Embedding | SkipstoneError]:
+        """Vectors of rows that go through the model together, by their places."""
+        answer: dict[int, Embedding | SkipstoneError] = {}
+        patches: dict[int, list[Patches]] = {}
+        for place, row, _ in chosen:
+            try:
+                patches[place] = row.patches()
+            except InvalidArgument as error:
+                answer[place] = error
+        whole = [(place, row, cut) for place, row, cut in chosen if place in patches]
+        if not whole:
+            return answer
+        vectors = self._forward([row for _, row, _ in whole], list(patches.values()))
+        for (place, row, cut), vector in zip(whole, vectors, strict=True):
+            answer[place] = (
+                Embedding(vector, num_tokens=len(row), truncated=cut)
+                if np.isfinite(vector).all()
+                else Internal("the model gave a vector that is not finite")
+            )
+        return answer
+
+    def _forward(self, rows: Sequence[Row], patches: Sequence[list[Patches]]) -> np.ndarray:
         """Vectors of a batch, float32 ``(rows, dimension)``."""
-        features = model_inputs(rows, self._device)
+        features = model_inputs(rows, patches, self._device)
         with torch.inference_mode():
             hidden = self._model(**features, use_cache=False).last_hidden_state
             vectors: np.ndarray = pool(hidden, features["attention_mask"], "last").cpu().numpy()

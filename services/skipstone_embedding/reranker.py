@@ -40,5 +40,6 @@ class Reranker(Protocol):
         Raises:
             InvalidArgument: The query or a candidate is empty or of a kind the model does not know.
             QueueFull: Too much is waiting.
+            DeadlineExceeded: Not computed before the current request's deadline.
         """
         ...

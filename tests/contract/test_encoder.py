@@ -105,7 +105,7 @@ def make_siglip(directory: Path, stack: ExitStack) -> Encoder:
 
 
 def make_qwen3_vl(directory: Path, stack: ExitStack) -> Encoder:
-    options = EncoderOptions(max_tokens=512, max_image_pixels=1 << 14)
+    options = EncoderOptions(max_tokens=512, max_image_pixels=1 << 12)
     return Qwen3VLEncoder(find_model(str(write_tiny_qwen3_vl(directory))), options)
 
 

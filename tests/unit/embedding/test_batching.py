@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from skipstone_embedding.batching import BatchingEncoder
-from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
+from skipstone_shared.embeddings import (
+    Embedding,
+    EmbeddingCapabilities,
+    EmbeddingInput,
+    EncodedImage,
+)
 from skipstone_shared.errors import (
     DeadlineExceeded,
     Internal,
@@ -151,6 +156,27 @@ def test_a_batch_holds_few_long_texts(
     assert lengths(long.result(TIMEOUT_S)) == [20_000] * 20
     first.result(TIMEOUT_S)
     assert [len(batch) for _, batch in model.batches] == [1, 8, 8, 4]
+
+
+@pytest.mark.parametrize(
+    ("frames", "sizes"), [(1, [1, 8, 1]), (3, [1, 2, 2, 2, 2, 1]), (16, [1] * 10)]
+)
+def test_every_frame_of_a_clip_counts_as_a_long_text(
+    batching: MakeBatching,
+    model: LengthEncoder,
+    pool: ThreadPoolExecutor,
+    frames: int,
+    sizes: list[int],
+) -> None:
+    encoder = batching(batch=64)
+    first = occupy(encoder, model, pool)
+    clip = EmbeddingInput(frames=(EncodedImage("image/png", b""),) * frames)
+    clips = pool.submit(encoder.encode, [clip] * 9)
+    wait_for_queue(encoder, 9)
+    model.gate.set()
+    assert len(clips.result(TIMEOUT_S)) == 9
+    first.result(TIMEOUT_S)
+    assert [len(batch) for _, batch in model.batches] == sizes
 
 
 def test_a_full_batch_does_not_wait_for_more(batching: MakeBatching) -> None:

@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from tests.unit.embedding.tiny_vision import encoded, picture
+from tests.unit.embedding.tiny_vision import encoded, picture, png
 
 from skipstone_embedding.pictures import (
     MAX_PICTURE_BYTES,
     MAX_PICTURE_PIXELS,
-    decode_frames,
+    decoded_frames,
     evenly_spaced,
+    picture_sizes,
 )
 from skipstone_shared.embeddings import EmbeddingInput, EncodedImage
 from skipstone_shared.errors import InvalidArgument
 
-PIXELS = 1 << 20
-
 
 def decode(*images: EncodedImage, max_frames: int = 16) -> list[Image.Image]:
-    return decode_frames(EmbeddingInput(frames=images), max_frames, PIXELS)
-
-
-def png(width: int, height: int, rows: bytes = b"") -> EncodedImage:
-    """A PNG by hand: its header may promise what is not there."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
-    content += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return EncodedImage("image/png", content)
+    return list(decoded_frames(EmbeddingInput(frames=images), max_frames))
 
 
 @pytest.mark.parametrize("media_type", ["image/png", "image/jpeg"])
@@ -68,10 +51,20 @@ def test_a_photo_is_turned_as_its_camera_says() -> None:
     assert found.size == (20, 40)
 
 
-def test_a_large_picture_is_scaled_down_and_keeps_its_shape() -> None:
-    (found,) = decode(encoded(Image.new("RGB", (3000, 1500)), "image/jpeg"))
-    assert found.width * found.height <= PIXELS * 1.01
-    assert found.width == pytest.approx(2 * found.height, abs=2)
+def test_sizes_are_told_by_headers_alone() -> None:
+    """What a call costs is known before it costs anything."""
+    clip = EmbeddingInput(frames=(png(4000, 3000), png(300, 500), png(20, 20)))
+    assert picture_sizes(clip, 2) == [(4000, 3000), (20, 20)]
+    with pytest.raises(InvalidArgument, match="cannot be decoded"):
+        decode(png(4000, 3000))
+
+
+def test_frames_are_decoded_one_by_one() -> None:
+    frames = decoded_frames(EmbeddingInput(frames=(picture(0), picture(1), png(9, 9))), 16)
+    assert [next(frames).size for _ in range(2)] == [(48, 32)] * 2
+    with pytest.raises(InvalidArgument) as caught:
+        next(frames)
+    assert caught.value.field == "frames.frames[2].data"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +92,9 @@ def test_what_is_no_picture_or_too_large_is_refused(
         decode(image)
     assert caught.value.field == field
     assert caught.value.allowed
+    if "decoded" not in message:
+        with pytest.raises(InvalidArgument, match=message):
+            picture_sizes(EmbeddingInput(frames=(image,)), 1)
 
 
 def test_a_bomb_is_refused_by_its_header_alone() -> None:
@@ -125,6 +121,7 @@ def test_of_a_clip_the_bad_frame_is_named() -> None:
         (3, 16, [0, 1, 2]),
         (16, 16, list(range(16))),
         (16, 4, [0, 5, 10, 15]),
+        (16, 8, [0, 2, 4, 6, 8, 10, 12, 15]),
         (81, 3, [0, 40, 80]),
         (9, 1, [4]),
     ],

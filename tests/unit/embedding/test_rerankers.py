@@ -21,11 +21,13 @@ from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.cross_encoder import CrossEncoder
 from skipstone_embedding.loading import load_reranker
 from skipstone_embedding.model_files import find_model
+from skipstone_embedding.model_passes import ModelPasses
 from skipstone_embedding.qwen3_vl import Qwen3VLReranker
 from skipstone_embedding.reranker_inputs import RerankerOptions, checked_scores
 from skipstone_embedding.transformers_encoder import EncoderOptions, TransformersEncoder
 from skipstone_shared.embeddings import Embedding, EmbeddingInput
-from skipstone_shared.errors import FailedPrecondition, Internal
+from skipstone_shared.errors import DeadlineExceeded, FailedPrecondition, Internal
+from skipstone_shared.request_context import request_scope
 
 QUERY, CANDIDATE = "a red fox in snow", "a blue fox"
 
@@ -36,9 +38,8 @@ def score(reranker: CrossEncoder | Qwen3VLReranker, instruction: str = "") -> fl
 
 
 def tokens(reranker: Qwen3VLReranker, candidate: str) -> list[int]:
-    row = reranker._row("a", EmbeddingInput(text=QUERY), EmbeddingInput(text=candidate))
-    assert row is not None
-    return row.ids
+    head = reranker._head("a", EmbeddingInput(text=QUERY))
+    return reranker._row(*head, EmbeddingInput(text=candidate)).ids
 
 
 @pytest.mark.parametrize("labels", [1, 2])
@@ -92,13 +93,28 @@ def tiny(kind: str, tmp_path: Path) -> CrossEncoder | Qwen3VLReranker:
 def test_a_pair_that_is_not_read_whole_scores_nothing(tmp_path: Path, kind: str) -> None:
     """What was cut off may be what differs: three documents would have one score."""
     reranker = tiny(kind, tmp_path)
-    long = "fox " * (1020 if kind == "qwen" else 30)
+    long = "a " * (9_990 if kind == "qwen" else 30)
+    query = EmbeddingInput(text="fox " * (260 if kind == "qwen" else 2))
     candidates = [EmbeddingInput(text=text) for text in (long + "red", "fox", long + "blue")]
-    scores = reranker.rerank(EmbeddingInput(text="a fox"), candidates)
+    scores = reranker.rerank(query, candidates)
     assert (scores[0], scores[2]) == (0.0, 0.0)
-    assert scores[1] == reranker.rerank(EmbeddingInput(text="a fox"), candidates[1:2])[0] > 0.0
-    far_too_long = EmbeddingInput(text="fox " * 1200)
-    assert reranker.rerank(far_too_long, candidates) == [0.0, 0.0, 0.0]
+    assert scores[1] == reranker.rerank(query, candidates[1:2])[0] > 0.0
+
+
+@pytest.mark.parametrize("kind", ["qwen", "cross-encoder"])
+def test_nothing_is_scored_for_a_caller_whose_time_is_over(tmp_path: Path, kind: str) -> None:
+    reranker = tiny(kind, tmp_path)
+    with request_scope(timeout_s=0.0), pytest.raises(DeadlineExceeded):
+        reranker.rerank(EmbeddingInput(text="a fox"), [EmbeddingInput(text="a fox")])
+
+
+def test_two_passes_are_in_memory_and_another_waits_until_its_deadline() -> None:
+    passes = ModelPasses()
+    with passes.prepared(), passes.running(), passes.prepared():
+        with request_scope(timeout_s=0.01), pytest.raises(DeadlineExceeded), passes.prepared():
+            pytest.fail("a third one was let in")
+    with request_scope(timeout_s=60.0), passes.prepared(), passes.running():
+        pass
 
 
 def test_a_prompt_cannot_end_its_own_turn(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from tests.unit.embedding.tiny_rerankers import END_OF_TURN, VISION_TOKENS, writ
 from tests.unit.embedding.tiny_vision import (
     encoded,
     picture,
+    png,
     write_tiny_clip,
     write_tiny_siglip,
 )
@@ -21,10 +25,12 @@ from transformers import (
     AutoTokenizer,
     CLIPModel,
     Qwen2VLImageProcessorPil,
+    Qwen3VLConfig,
     Qwen3VLModel,
     SiglipModel,
 )
 
+from skipstone_embedding import qwen3_vl, qwen3_vl_encoder
 from skipstone_embedding.config import EmbeddingSettings
 from skipstone_embedding.contrastive_encoder import ContrastiveEncoder
 from skipstone_embedding.loading import load_encoder
@@ -38,6 +44,9 @@ from skipstone_shared.embeddings import Embedding, EmbeddingInput, EncodedImage
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument
 
 SMALL = EncoderOptions(max_image_pixels=1 << 12)
+
+AUTHORS = Path(__file__).parent / "clips_of_the_authors.json"
+"""Clips as the authors of Qwen3-VL-Embedding prepare them; the file says how they were made."""
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +89,16 @@ def test_vectors_are_those_of_the_models_own_classes(tmp_path: Path, family: str
     tokens = tokenizer("a red fox", padding=padding, return_tensors="pt")
     if family == "siglip":
         tokens = {"input_ids": tokens["input_ids"]}
-    pixels = processor([opened(picture(0)), opened(picture(1))], return_tensors="pt")
+    large = picture(1, (1600, 1200))
+    pixels = processor([opened(picture(0)), opened(large)], return_tensors="pt")
     with torch.inference_mode():
         words = unit(model.get_text_features(**tokens).pooler_output)[0]
         first, second = unit(model.get_image_features(**pixels).pooler_output)
     np.testing.assert_allclose(vector(encoder, text("a red fox")), words, atol=1e-5)
     np.testing.assert_allclose(vector(encoder, frames(0)), first, atol=1e-5)
     mean = (first + second) / np.linalg.norm(first + second)
-    np.testing.assert_allclose(vector(encoder, frames(0, 1)), mean, atol=1e-5)
+    clip = EmbeddingInput(frames=(picture(0), large))
+    np.testing.assert_allclose(vector(encoder, clip), mean, atol=1e-5)
 
 
 def test_a_text_too_long_for_clip_is_cut_and_says_so(tmp_path: Path) -> None:
@@ -122,22 +133,32 @@ def test_patches_of_a_picture_are_those_of_qwens_own_processor(
     )
     image = opened(picture(7, size))
     expected = own(image, return_tensors="pt")
-    found = rules.prepare([image], is_clip=False)
+    found = rules.prepare([image], 1, is_clip=False)
     assert list(found.grid) == expected["image_grid_thw"][0].tolist()
     torch.testing.assert_close(found.values, expected["pixel_values"], atol=1e-6, rtol=0)
 
 
-def test_a_clip_of_one_frame_twice_is_cut_as_that_picture(qwen: Path) -> None:
-    """Only the limit of pixels differs; a pair of frames is one step of time."""
-    config = Qwen3VLModel.from_pretrained(qwen).config.vision_config
-    rules = VisionRules(config, qwen, max_pixels=1 << 12)
-    image = opened(picture(0))
-    still = rules.prepare([image], is_clip=False)
-    clip = rules.prepare([image] * 4, is_clip=True)
-    assert clip.grid == (2, *still.grid[1:])
-    torch.testing.assert_close(clip.values, torch.cat([still.values] * 2))
-    odd = rules.prepare([image] * 3, is_clip=True)
-    torch.testing.assert_close(odd.values, clip.values)
+def test_patches_of_a_clip_are_those_that_its_authors_tools_make(tmp_path: Path) -> None:
+    """Frames are scaled in two steps and small ones up: other patches are another clip."""
+    rules = VisionRules(Qwen3VLConfig().vision_config, tmp_path)
+    for case in json.loads(AUTHORS.read_text())["cases"]:
+        images = [opened(picture(seed, tuple(case["size"]))) for seed in range(case["frames"])]
+        found = rules.prepare(iter(images), len(images), is_clip=True)
+        assert list(found.grid) == case["grid"]
+        assert rules.grid(*case["size"], len(images), is_clip=True) == found.grid
+        values = found.values.flatten()
+        assert values[case["places"]].tolist() == pytest.approx(case["values"], abs=2e-4)
+        assert float(values.mean()) == pytest.approx(case["mean"], abs=1e-4)
+
+
+def test_frames_that_lie_on_their_side_cost_what_was_told(qwen: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    lying = encoded(opened(picture(0, (96, 40))), "image/jpeg", exif=exif)
+    upright = encoded(opened(picture(0, (96, 40))).transpose(Image.Transpose.ROTATE_270))
+    encoder = Qwen3VLEncoder(find_model(str(qwen)), SMALL)
+    turned, stood = (vector(encoder, EmbeddingInput(frames=(x, x))) for x in (lying, upright))
+    assert float(turned @ stood) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -173,7 +194,7 @@ def test_qwens_vector_of_a_picture_is_what_the_model_gives_for_its_patches(qwen:
     model = Qwen3VLModel.from_pretrained(qwen).eval()
     config = model.config
     row, _ = encoder._row(frames(0), "a")
-    (patches,) = row.patches
+    (patches,) = row.patches()
     place = row.ids.index(config.vision_start_token_id)
     assert row.ids.count(config.image_token_id) == patches.grid[1] * patches.grid[2] // 4
     assert row.ids[place + 1] == config.image_token_id
@@ -187,6 +208,92 @@ def test_qwens_vector_of_a_picture_is_what_the_model_gives_for_its_patches(qwen:
     (found,) = encoder.encode([frames(0)], "a")
     assert isinstance(found, Embedding)
     np.testing.assert_allclose(found.vector, unit(hidden)[0], atol=1e-5)
+
+
+def test_the_chat_around_a_clip_is_that_of_its_authors(qwen: Path) -> None:
+    """Word for word what their scripts make, with transformers 4.57.3."""
+    files, tokenizer = find_model(str(qwen)), AutoTokenizer.from_pretrained(qwen)
+    encoder = Qwen3VLEncoder(files, SMALL)
+    row, _ = encoder._row(frames(0, 1, 2), " ")
+    (patches,) = row.patches()
+    seen = "<|vision_start|>" + "<|video_pad|>" * (len(patches.values) // 8) + "<|vision_end|>"
+    clip = f"<0.2 seconds>{seen}<1.2 seconds>{seen}"
+    chat = (
+        "<|im_start|>system\nRepresent the user's input.<|im_end|>\n"
+        f"<|im_start|>user\n{clip}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert row.ids == tokenizer(chat)["input_ids"]
+    reranker = Qwen3VLReranker(files, RerankerOptions(max_image_pixels=1 << 12))
+    pair = reranker._row(*reranker._head("Find.", text("a fox")), frames(0, 1, 2))
+    chat = (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query "
+        'and the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+        f"<|im_start|>user\n<Instruct>: Find.<Query>:a fox\n<Document>:{clip}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert pair.ids == tokenizer(chat)["input_ids"]
+
+
+def seeing(kind: str, qwen: Path, tmp_path: Path) -> Callable[[list[EmbeddingInput]], object]:
+    """Sends pictures through a model of a kind."""
+    if kind == "qwen reranker":
+        reranker = Qwen3VLReranker(find_model(str(qwen)), RerankerOptions(max_image_pixels=1 << 12))
+        return lambda items: reranker.rerank(text("a red fox"), items)
+    if kind == "qwen":
+        return Qwen3VLEncoder(find_model(str(qwen)), SMALL).encode
+    return ContrastiveEncoder(find_model(str(write_tiny_clip(tmp_path)))).encode
+
+
+@pytest.mark.parametrize("kind", ["qwen", "qwen reranker", "clip"])
+def test_the_pixels_of_a_call_are_never_in_memory_together(
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A call of 128 clips would take 19 GB."""
+    monkeypatch.setattr(qwen3_vl, "_MAX_PASS_TOKENS", 300)
+    monkeypatch.setattr(qwen3_vl_encoder, "_MAX_PASS_TOKENS", 300)
+    clip = EmbeddingInput(frames=tuple(picture(seed, (64, 64)) for seed in range(4)))
+    run = seeing(kind, qwen, tmp_path)
+    run([clip])
+    tracemalloc.start()
+    run([clip])
+    _, alone = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    run([clip] * 12)
+    _, together = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert together < 4 * alone
+
+
+def test_what_is_too_long_is_not_decoded(qwen: Path) -> None:
+    """The picture is not even there: its header says enough."""
+    promised = EmbeddingInput(frames=(png(1000, 800),) * 2)
+    (refused,) = Qwen3VLEncoder(find_model(str(qwen))).encode([promised])
+    assert isinstance(refused, InvalidArgument)
+    assert "tokens" in refused.message
+    assert Qwen3VLReranker(find_model(str(qwen))).rerank(text("a fox"), [promised]) == [0.0]
+
+
+def test_the_pictures_of_a_query_are_made_once_for_all_candidates(qwen: Path) -> None:
+    reranker = Qwen3VLReranker(find_model(str(qwen)), RerankerOptions(max_image_pixels=1 << 12))
+    head, begun = reranker._head("a", frames(0, 1))
+    first, second = (reranker._row(head, begun, candidate) for candidate in (text("a"), frames(2)))
+    assert first.patches()[0] is second.patches()[0]
+    assert second.patches()[1] is not second.patches()[1]
+
+
+@pytest.mark.parametrize("kind", ["qwen", "clip"])
+def test_a_damaged_picture_fails_alone_in_its_pass(qwen: Path, tmp_path: Path, kind: str) -> None:
+    run = seeing(kind, qwen, tmp_path)
+    broken = EmbeddingInput(frames=(picture(0), png(48, 32)))
+    items = [frames(n) for n in range(20)]
+    found = run([*items[:10], broken, *items[10:]])
+    assert isinstance(found, list)
+    damaged = found.pop(10)
+    assert isinstance(damaged, InvalidArgument)
+    assert damaged.field == "frames.frames[1].data"
+    for place in (0, 9, 10, 19):
+        (alone,) = run([items[place]])  # type: ignore[misc]
+        np.testing.assert_allclose(found[place].vector, alone.vector, atol=1e-5)
 
 
 def test_qwen_sees_the_order_of_frames(qwen: Path) -> None:
