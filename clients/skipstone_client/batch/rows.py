@@ -116,7 +116,7 @@ def _numbered(path: Path, text: str, others: _Others) -> Iterator[Row]:
         content = _text([said.told(), _hashes(own)])
         times[content] += 1  # rows may be equal: without a seed each gives another picture
         params, cache = said.params(others.params), said.cache(others.cache)
-        asked = [plain(params), plain(cache), others.namespace, _hashes(references)]
+        asked = [_given(params), _given(cache), others.namespace, _hashes(references)]
         yield Row(
             number,
             _digest(f"{times[content]}:{content}")[:_KEY_DIGITS],
@@ -144,6 +144,11 @@ def _references(
     both = sorted([*kept, *own], key=lambda file: _ROLES.index(file.role))
     check_together(both, "image")
     return tuple(both)
+
+
+def _given(group: object) -> dict[str, Any]:
+    """What is not left to the server: so that options which later versions have change no hash."""
+    return {name: value for name, value in plain(group).items() if value not in (None, "", [])}
 
 
 def _hashes(references: Sequence[ReferenceFile]) -> list[list[str]]:
