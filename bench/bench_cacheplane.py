@@ -29,7 +29,7 @@ from pathlib import Path
 
 import torch
 
-from cacheplane.entries import DIMENSION, SHAPES, Sizes
+from cacheplane.entries import DIMENSION, SHAPES, USUAL_MB, Sizes
 from cacheplane.limits import Echo, RawLmdb
 from cacheplane.measuring import Bench, measure_starts
 from cacheplane.prepare import load_faiss, load_graph, prepare
@@ -98,7 +98,7 @@ def parsed() -> argparse.Namespace:
     """The arguments."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--entries", type=int, nargs="+", default=[1_000, 10_000, 100_000])
-    parser.add_argument("--mb", type=float, nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--mb", type=float, nargs="+", choices=list(SHAPES), default=USUAL_MB)
     parser.add_argument("--rounds", type=int, default=200, help="hits, misses and reads")
     parser.add_argument("--saves", type=int, default=30, help="saves of five steps")
     parser.add_argument("--queries", type=int, default=500, help="searches")

@@ -32,7 +32,7 @@ from backends.redis_processes import (
 )
 from backends.seaweedfs_process import running_seaweedfs, seaweedfs_program
 from cacheplane.cpu import Cost, measured
-from cacheplane.entries import MEASURED_STEP, SHAPES, entry_id, latents, metadata
+from cacheplane.entries import MEASURED_STEP, SHAPES, USUAL_MB, entry_id, latents, metadata
 from server_process import PATIENCE_S, ServerProcess, python
 from skipstone_client import LatentKVClient
 from skipstone_shared.latents import LATENTS_PART, LatentRef
@@ -162,7 +162,7 @@ def main() -> None:
     """Measures what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=list(BACKENDS))
-    parser.add_argument("--mb", nargs="+", type=float, default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--mb", nargs="+", type=float, default=USUAL_MB, choices=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=60)
     arguments = parser.parse_args()
     # Else the servers would outlive a run that is ended.

@@ -29,43 +29,25 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 
-import instant_executor
 from backends import indexes, latent_stores
+from backends.deployment import CACHE_OFF, Deployment, frames_of, start_embedding
 from backends.figures import print_figure
 from cacheplane.cpu import AtRest
 from replay.request_log import read_prompts
-from server_process import ServerProcess, python, wait_until
-from skipstone_client import OrchestratorClient
-from skipstone_shared.errors import Unavailable
 from skipstone_shared.generation import Artifact, GenerationParams
-from skipstone_shared.orchestration import (
-    CacheMode,
-    CacheOptions,
-    GenerateFinished,
-    HitTier,
-    Provenance,
-)
+from skipstone_shared.orchestration import CacheOptions, GenerateFinished, HitTier, Provenance
 
 STORES = ("lmdb", "lmdb+memory", "redis", "redis-cluster", "valkey", "s3")
 ENGINES = ("hnswlib", "pgvector", "milvus", "milvus-lite", "qdrant-local")
 MB = (0.13, 1.0, 9.7)
 _WARM_UP = 3
-_PATIENT_S = "30"
-_TIMEOUTS = ("embedding", "index", "latent-kv", "gate", "lookup")
-_FLAGS = (
-    *(part for name in _TIMEOUTS for part in (f"--{name}-timeout-s", _PATIENT_S)),
-    # Audits would run beside what is measured.
-    *("--drift-audit-share", "0"),
-)
-_OFF = CacheOptions(mode=CacheMode.OFF)
 
 
 @dataclass(frozen=True)
@@ -88,57 +70,13 @@ class Timed:
     provenance: Provenance
 
 
-class Pair:
+class Pair(Deployment):
     """The services over one store and one engine."""
-
-    def __init__(
-        self, store: str, engine: str, embedding: ServerProcess, directory: Path, stack: ExitStack
-    ) -> None:
-        """Starts all but the embedding, which pairs share.
-
-        Args:
-            store: Which of the stores of latent_kv.
-            engine: Which of the engines of vector_index.
-            embedding: A running embedding service.
-            directory: For data and logs; created.
-            stack: Ends them.
-        """
-        directory.mkdir(parents=True)
-        kv_flags, kv_pids = stack.enter_context(
-            latent_stores.BACKENDS[store].running(directory / "store")
-        )
-        store_service = latent_stores.start_service(kv_flags, directory, stack)
-        index_flags, engine_pid, _ = stack.enter_context(
-            indexes.BACKENDS[engine](directory / "index")
-        )
-        targets = {"latent_kv": store_service.address(), "embedding": embedding.address()}
-
-        def start(name: str, command: Sequence[str]) -> ServerProcess:
-            flags = ["--port", "0", "--log-format", "json"]
-            service = ServerProcess([*command, *flags], directory / f"{name}.log")
-            stack.callback(service.end)
-            targets[name] = service.address()
-            return service
-
-        own = ("--data-dir", str(directory / "index"), "--engine-timeout-s", _PATIENT_S)
-        index = start("vector_index", [*python("-m", "skipstone_vector_index"), *own, *index_flags])
-        to_store = f"--latent-kv-target={targets['latent_kv']}"
-        executor = start("denoise", python(str(instant_executor.__file__), to_store))
-        to = [f"--{name.replace('_', '-')}-target={target}" for name, target in targets.items()]
-        front = start("orchestrator", [*python("-m", "skipstone_orchestrator"), *to, *_FLAGS])
-        self._client = stack.enter_context(OrchestratorClient(targets["orchestrator"]))
-        services = (store_service, index, executor, front, embedding)
-        self._pids = [*(service.pid for service in services), *kv_pids]
-        if engine_pid is not None:
-            server = psutil.Process(engine_pid)
-            self._pids += [p.pid for p in (server, *server.children(recursive=True))]
-        wait_until(self._generates, "an image without the cache")
 
     def compare(self, prompt: str, seed: int, mb: float) -> Sample | None:
         """The same request without and with the cache; None where that found something."""
-        frames = max(1, round(mb * 1e6 / instant_executor.LATENT_FRAME_BYTES))
-        params = GenerationParams(prompt, seed=seed, num_frames=frames)
-        off, on = self._timed(params, _OFF), self._timed(params, None)
+        params = GenerationParams(prompt, seed=seed, num_frames=frames_of(mb))
+        off, on = self._timed(params, CACHE_OFF), self._timed(params, None)
         told = on.provenance
         if told.fallbacks or told.snapshot_failures:
             raise SystemExit(f"the cache did not work: {told}")
@@ -152,11 +90,11 @@ class Pair:
         )
 
     def _timed(self, params: GenerationParams, cache: CacheOptions | None) -> Timed:
-        rest = AtRest(self._pids)
+        rest = AtRest(self.pids)
         start = time.perf_counter()
         picture_s = 0.0
         provenance = None
-        for event in self._client.generate_stream(params, cache):
+        for event in self.client.generate_stream(params, cache):
             if isinstance(event, Artifact):
                 picture_s = time.perf_counter() - start
             if isinstance(event, GenerateFinished):
@@ -164,17 +102,10 @@ class Pair:
         wall_s = time.perf_counter() - start
         # What a save waits for looks like rest; only looks before the last one count.
         cpu_s = rest.cpu_s()
-        while self._client.get_stats().queued_saves:
+        while self.client.get_stats().queued_saves:
             cpu_s = rest.cpu_s()
         assert provenance is not None
         return Timed(1000 * wall_s, 1000 * picture_s, 1000 * cpu_s, provenance)
-
-    def _generates(self) -> bool:
-        try:
-            self._client.generate(GenerationParams("a first one"), _OFF)
-        except Unavailable:
-            return False
-        return True
 
 
 def main() -> None:
@@ -192,11 +123,7 @@ def main() -> None:
     engines = indexes.installed(arguments.engines)
     with ExitStack() as shared:
         root = Path(shared.enter_context(tempfile.TemporaryDirectory()))
-        flags = ("--port", "0", "--log-format", "json", "--num-threads", "1")
-        embedding = ServerProcess(
-            python("-m", "skipstone_embedding", *flags), root / "embedding.log"
-        )
-        shared.callback(embedding.end)
+        embedding = start_embedding(root, shared)
         for store, engine in itertools.product(stores, engines):
             with ExitStack() as stack:
                 pair = Pair(store, engine, embedding, root / store / engine, stack)

@@ -28,12 +28,18 @@ DIMENSION: Final = 384
 SHAPES: Final[Mapping[float, tuple[int, ...]]] = MappingProxyType(
     {
         0.13: (1, 16, 64, 64),
+        0.52: (1, 4096, 64),  # Flux at 1024 x 1024
         1: (1, 16, 128, 256),
         4: (1, 16, 512, 256),
+        8.39: (1, 16, 42, 60, 104),  # as many bytes as Wan at 480p, 81 frames, in float32
         9.7: (1, 16, 21, 90, 160),  # Wan at 720p, 81 frames
+        19.4: (1, 16, 42, 90, 160),  # the same in float32
     }
 )
 """Shapes of bfloat16 latents by their megabytes."""
+
+USUAL_MB: Final = (0.13, 1, 4, 9.7)
+"""The sizes of the pages' tables."""
 
 _SMALL = (1, 16, 4, 8)
 _STEPS_OF_A_RUN = 50

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from cacheplane.entries import KEY, SHAPES, latents
+from cacheplane.entries import KEY, USUAL_MB, latents
 from capacity.figures import Figures
 from capacity.measured_service import MeasuredService, disk_bytes
 from skipstone_client import LatentKVClient
@@ -47,7 +47,7 @@ def measure_store(figures: Figures, counts: tuple[int, int], starts: int) -> Non
 
 def measure_sizes(figures: Figures) -> None:
     """Bytes on the disk over bytes of latents, for snapshots of real sizes."""
-    for mb in SHAPES:
+    for mb in USUAL_MB:
         size_bytes = latents(0, mb).nbytes
         count = max(8, round(_SIZED_MB * 1e6 / size_bytes))
         with tempfile.TemporaryDirectory() as name:
