@@ -51,12 +51,8 @@ class EmbeddingApi(Protocol):
     can_cut: bool
     """Whether the service refuses texts that are too long until it is told to cut them."""
 
-    def look(self, service: RemoteService, deadline: float | None = None) -> RemoteModel:
+    def look(self, service: RemoteService) -> RemoteModel:
         """Asks for the model.
-
-        Args:
-            service: Where it is.
-            deadline: When it must be told, on the monotonic clock; None leaves that to the service.
 
         Raises:
             SkipstoneError: It cannot be asked, or is none that embeds texts.
@@ -95,7 +91,7 @@ class OpenAIApi:
         self._model = model
         self._dimensions = dimensions
 
-    def look(self, service: RemoteService, deadline: float | None = None) -> RemoteModel:
+    def look(self, service: RemoteService) -> RemoteModel:
         """The name: the API tells nothing else of a model."""
         return RemoteModel(self._model)
 
@@ -127,9 +123,9 @@ class TeiApi:
         """Knows which model must be there; empty takes any."""
         self._model = model
 
-    def look(self, service: RemoteService, deadline: float | None = None) -> RemoteModel:
+    def look(self, service: RemoteService) -> RemoteModel:
         """What /info says; it must be of a model that embeds."""
-        return read_tei_info(service.ask(Ask("/info"), deadline), "embedding", self._model)
+        return read_tei_info(service.ask(Ask("/info")), "embedding", self._model)
 
     def body(self, texts: Sequence[str], *, cut: bool) -> Any:
         """See `EmbeddingApi`."""

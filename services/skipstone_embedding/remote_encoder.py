@@ -12,10 +12,11 @@ import xxhash
 
 from skipstone_embedding.input_rules import checked_text
 from skipstone_embedding.instructions import InstructionTemplate
-from skipstone_embedding.remote_apis import EmbeddingApi, RemoteModel
+from skipstone_embedding.remote_apis import EmbeddingApi, RemoteAnswer, RemoteModel
+from skipstone_embedding.remote_errors import RemoteRefused
 from skipstone_embedding.remote_probe import PROBES, are_of_one_model, mark_of
 from skipstone_embedding.remote_service import Ask, RemoteService
-from skipstone_embedding.remote_watch import ModelWatch, Turn
+from skipstone_embedding.remote_watch import ModelWatch
 from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
 from skipstone_shared.errors import (
     FailedPrecondition,
@@ -85,6 +86,7 @@ class RemoteEncoder:
         self._watch = ModelWatch(
             "remote encoder",
             self._look,
+            self._is_still,
             lambda found, before: are_of_one_model(found.probes, before.probes),
             "revision",
             clock,
@@ -126,79 +128,75 @@ class RemoteEncoder:
     def _embed(self, texts: list[str]) -> list[Embedding | SkipstoneError]:
         """Embeds texts in as many requests as it takes."""
         deadline = self._service.deadline()
-        with self._watch.turn() as turn:
-            size = min(self._options.batch_size, turn.known.told.max_batch_size or MAX_BATCH_SIZE)
+        with self._watch.turn(deadline) as known:
+            size = min(self._options.batch_size, known.told.max_batch_size or MAX_BATCH_SIZE)
             batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-            asked = [*batches, list(PROBES)] if turn.asks else batches
-            answers = self._ask(asked, deadline, turn, cut=False)
-            if turn.asks:
-                self._check(answers.pop(), turn, deadline)
             rows: list[Embedding | SkipstoneError] = []
+            answers = self._ask(batches, deadline, known, cut=False)
             for batch, answer in zip(batches, answers, strict=True):
-                if isinstance(answer, FailedPrecondition):
-                    rows += self._one_by_one(batch, deadline, turn)
+                if isinstance(answer, RemoteRefused):
+                    rows += self._one_by_one(batch, deadline, known)
                 else:
                     rows += answer
         return rows
 
     def _one_by_one(
-        self, texts: list[str], deadline: float, turn: Turn[_Known]
+        self, texts: list[str], deadline: float, known: _Known
     ) -> list[Embedding | SkipstoneError]:
         """Embeds the texts of a refused request each alone: some of them may be too long."""
         alone = [[text] for text in texts]
-        answers = self._ask(alone, deadline, turn, cut=False)
-        refused = [place for place, a in enumerate(answers) if isinstance(a, FailedPrecondition)]
+        answers = self._ask(alone, deadline, known, cut=False)
+        refused = [place for place, a in enumerate(answers) if isinstance(a, RemoteRefused)]
         if refused and self._api.can_cut:
-            cut = self._ask([alone[place] for place in refused], deadline, turn, cut=True)
+            cut = self._ask([alone[place] for place in refused], deadline, known, cut=True)
             for place, answer in zip(refused, cut, strict=True):
-                answers[place] = answer if isinstance(answer, FailedPrecondition) else _cut(answer)
+                answers[place] = answer if isinstance(answer, RemoteRefused) else _cut(answer)
         return [
             InvalidArgument(
                 f"the remote encoder does not take this text: {answer.message}",
                 field="text",
                 allowed="a text that it can read",
             )
-            if isinstance(answer, FailedPrecondition)
+            if isinstance(answer, RemoteRefused)
             else answer[0]
             for answer in answers
         ]
 
     def _ask(
-        self, batches: list[list[str]], deadline: float, turn: Turn[_Known], *, cut: bool
-    ) -> list[list[Embedding | SkipstoneError] | FailedPrecondition]:
+        self, batches: list[list[str]], deadline: float, known: _Known, *, cut: bool
+    ) -> list[list[Embedding | SkipstoneError] | RemoteRefused]:
         """Sends batches of texts: of each its vectors, or that the service does not take it."""
         asks = [Ask(self._api.path, self._api.body(batch, cut=cut)) for batch in batches]
-        found: list[list[Embedding | SkipstoneError] | FailedPrecondition] = []
+        found: list[list[Embedding | SkipstoneError] | RemoteRefused] = []
         for batch, answer in zip(batches, self._service.ask_all(asks, deadline), strict=True):
-            if isinstance(answer, FailedPrecondition):
+            if isinstance(answer, RemoteRefused):
                 found.append(answer)
                 continue
             read = self._api.read(answer, len(batch))
-            if read.model != turn.known.answers_as:
-                self._watch.another(turn, deadline)
-            dimension = len(turn.known.probes[0])
-            found.append([_checked(row, dimension) for row in read.rows])
+            if read.model != known.answers_as:
+                self._watch.another(known)
+            found.append([_checked(row, len(known.probes[0])) for row in read.rows])
         return found
 
-    def _check(
-        self,
-        answer: list[Embedding | SkipstoneError] | FailedPrecondition,
-        turn: Turn[_Known],
-        deadline: float,
-    ) -> None:
+    def _is_still(self, known: _Known) -> bool:
         """Compares the probes' vectors with those from before."""
-        if isinstance(answer, FailedPrecondition):
-            raise answer
-        vectors = [item.vector for item in answer if isinstance(item, Embedding)]
-        if len(vectors) < len(PROBES) or not are_of_one_model(vectors, turn.known.probes):
-            self._watch.another(turn, deadline)
-        self._watch.confirm(turn)
+        read = self._read_probes()
+        rows = [_checked(row, len(known.probes[0])) for row in read.rows]
+        vectors = [row.vector for row in rows if isinstance(row, Embedding)]
+        return (
+            read.model == known.answers_as
+            and len(vectors) == len(PROBES)
+            and are_of_one_model(vectors, known.probes)
+        )
 
-    def _look(self, deadline: float | None) -> _Known:
+    def _read_probes(self) -> RemoteAnswer:
+        asked = Ask(self._api.path, self._api.body(list(PROBES), cut=False))
+        return self._api.read(self._service.ask(asked), len(PROBES))
+
+    def _look(self) -> _Known:
         """Asks for the model and its vectors of the probes."""
-        told = self._api.look(self._service, deadline)
-        probes = Ask(self._api.path, self._api.body(list(PROBES), cut=False))
-        read = self._api.read(self._service.ask(probes, deadline), len(PROBES))
+        told = self._api.look(self._service)
+        read = self._read_probes()
         rows = [_checked(row, None) for row in read.rows]
         vectors = [row.vector for row in rows if isinstance(row, Embedding)]
         if len(vectors) < len(PROBES) or len({len(vector) for vector in vectors}) > 1:

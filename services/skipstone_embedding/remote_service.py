@@ -53,12 +53,10 @@ class Ask:
     Attributes:
         path: Appended to the URL.
         body: What is posted, as JSON; None reads a document.
-        may_fail: An error of this kind is an answer: it does not fail the requests beside it.
     """
 
     path: str
     body: Any = None
-    may_fail: type[FailedPrecondition] = RemoteRefused
 
     @property
     def method(self) -> str:
@@ -122,14 +120,14 @@ class RemoteService:
         """
         return time.monotonic() + (call_timeout_s(self._options.timeout_s) or 0.0)
 
-    def ask(self, what: Ask, deadline: float | None = None) -> Any:
-        """Sends one request; see `ask_all`. None gives it a deadline of its own."""
-        (answer,) = self.ask_all([what], self.deadline() if deadline is None else deadline)
-        if isinstance(answer, what.may_fail):
+    def ask(self, what: Ask) -> Any:
+        """Sends one request, which has all the time of a call; see `ask_all`."""
+        (answer,) = self.ask_all([what], self.deadline())
+        if isinstance(answer, RemoteRefused):
             raise answer
         return answer
 
-    def ask_all(self, asks: Sequence[Ask], deadline: float) -> list[Any | FailedPrecondition]:
+    def ask_all(self, asks: Sequence[Ask], deadline: float) -> list[Any | RemoteRefused]:
         """Sends requests, some of them side by side.
 
         Args:
@@ -137,7 +135,7 @@ class RemoteService:
             deadline: When all must be answered, on the monotonic clock.
 
         Returns:
-            One answer per request, in order, or the error that it may have.
+            One answer per request, in order, or that this one is not taken.
 
         Raises:
             FailedPrecondition: There is no such path, or the API key is refused.
@@ -163,17 +161,15 @@ class RemoteService:
             raise Unavailable("the connection to the remote service is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _ask_all(
-        self, asks: Sequence[Ask], deadline: float
-    ) -> list[Any | FailedPrecondition]:
+    async def _ask_all(self, asks: Sequence[Ask], deadline: float) -> list[Any | RemoteRefused]:
         room = asyncio.Semaphore(MAX_REQUESTS_AT_ONCE)
 
-        async def answer(what: Ask) -> Any | FailedPrecondition:
+        async def answer(what: Ask) -> Any | RemoteRefused:
             async with room:
                 try:
                     return await self._request(what, deadline)
-                except what.may_fail as failed:
-                    return failed
+                except RemoteRefused as refused:
+                    return refused
 
         tasks = [asyncio.ensure_future(answer(what)) for what in asks]
         try:

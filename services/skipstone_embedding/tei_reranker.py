@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from skipstone_embedding.remote_apis import RemoteModel, indexed, read_tei_info
+from skipstone_embedding.remote_errors import RemoteRefused
 from skipstone_embedding.remote_service import Ask, RemoteService
-from skipstone_embedding.remote_watch import ModelWatch, Turn
+from skipstone_embedding.remote_watch import ModelWatch
 from skipstone_embedding.reranker_inputs import checked_pair
 from skipstone_shared.embeddings import EmbeddingInput
 from skipstone_shared.errors import FailedPrecondition, Internal
@@ -20,7 +21,6 @@ Scores = Literal["normalised", "logits"]
 MAX_CANDIDATES = 128
 
 _PATH = "/rerank"
-_INFO = Ask("/info", may_fail=FailedPrecondition)
 _PROBE_QUERY = "a red fox in the snow"
 _PROBE_TEXTS = ("a red fox in the snow", "a fox", "two tall ships at night")
 _SAME_SCORE = 0.02
@@ -84,9 +84,11 @@ class TeiReranker:
         """
         self._service = service
         self._options = options or TeiRerankerOptions()
+        self._raw = self._options.scores == "logits"
         self._watch = ModelWatch(
             "remote reranker",
             self._look,
+            self._is_still,
             lambda found, before: _are_same(found.scores, before.scores),
             "reranker_revision",
             clock,
@@ -109,94 +111,73 @@ class TeiReranker:
         """
         prompt, texts = checked_pair(query, candidates)
         deadline = self._service.deadline()
-        with self._watch.turn() as turn:
-            known = turn.known
+        with self._watch.turn(deadline) as known:
             size = min(self._options.batch_size, known.told.max_batch_size or MAX_CANDIDATES)
             batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-            checks = self._questions(known) if turn.asks else []
-            asks = [*checks, *(self._pairs(prompt, batch) for batch in batches)]
-            answers = self._service.ask_all(asks, deadline)
-            if turn.asks:
-                self._check(answers[: len(checks)], turn, deadline)
+            asks = [_pairs(prompt, batch, raw=self._raw) for batch in batches]
             scores: list[float] = []
-            for batch, answer in zip(batches, answers[len(checks) :], strict=True):
-                if isinstance(answer, FailedPrecondition):
+            for batch, answer in zip(batches, self._service.ask_all(asks, deadline), strict=True):
+                if isinstance(answer, RemoteRefused):
                     scores += self._one_by_one(prompt, batch, deadline)
                 else:
                     scores += self._scores(answer, len(batch))
         return scores
 
     def _one_by_one(self, prompt: str, texts: list[str], deadline: float) -> list[float]:
-        asks = [self._pairs(prompt, [text]) for text in texts]
+        asks = [_pairs(prompt, [text], raw=self._raw) for text in texts]
         return [
-            0.0 if isinstance(answer, FailedPrecondition) else self._scores(answer, 1)[0]
+            0.0 if isinstance(answer, RemoteRefused) else self._scores(answer, 1)[0]
             for answer in self._service.ask_all(asks, deadline)
         ]
-
-    def _pairs(self, query: str, texts: Sequence[str], *, raw: bool | None = None) -> Ask:
-        """Asks for the scores of texts; `raw` as declared unless told."""
-        raw = self._options.scores == "logits" if raw is None else raw
-        body = {"query": query, "texts": list(texts), "raw_scores": raw, "truncate": False}
-        return Ask(_PATH, body)
 
     def _scores(self, answer: Any, count: int) -> list[float]:
         return [self._score(value) for value in _read(answer, count)]
 
     def _score(self, value: float) -> float:
-        if self._options.scores == "logits":
+        if self._raw:
             return _sigmoid(value)
         if not 0.0 <= value <= 1.0:
             raise Internal(f"the remote reranker gave the score {value:g}, which is not of 0 to 1")
         return value
 
-    def _questions(self, known: _Known) -> list[Ask]:
-        """What tells whether the service still has a model."""
-        return [_INFO] if known.told.revision else [_INFO, self._pairs(_PROBE_QUERY, _PROBE_TEXTS)]
-
-    def _check(
-        self, answers: Sequence[Any | FailedPrecondition], turn: Turn[_Known], deadline: float
-    ) -> None:
-        """Compares the answers to the questions with what is known."""
-        info, *probes = answers
+    def _is_still(self, known: _Known) -> bool:
+        """Whether the service says so, and, where it tells no revision, its scores show it."""
         try:
-            is_same = self._told(info) == turn.known.told
+            told = self._told()
         except FailedPrecondition:  # no reranker, or another than wanted
-            is_same = False
-        for answer in probes:
-            if isinstance(answer, FailedPrecondition):
-                raise answer
-            scores = self._scores(answer, len(_PROBE_TEXTS))
-            is_same = is_same and _are_same(scores, turn.known.scores)
-        if not is_same:
-            self._watch.another(turn, deadline)
-        self._watch.confirm(turn)
+            return False
+        if told != known.told or told.revision:
+            return told == known.told
+        scores = [self._score(value) for value in self._probe(raw=self._raw)]
+        return _are_same(scores, known.scores)
 
-    def _look(self, deadline: float | None) -> _Known:
-        (answer,) = self._service.ask_all([_INFO], deadline or self._service.deadline())
-        told = self._told(answer)
-        scores = self._proved_scores(deadline)
+    def _look(self) -> _Known:
+        told = self._told()
+        scores = self._proved_scores()
         revision = self._options.revision or told.revision
         name = f"{told.name}@{revision[:12]}" if revision else told.name
         return _Known(f"{name}/{self._options.scores}/{told.dtype or 'remote'}", told, scores)
 
-    def _told(self, info: Any | FailedPrecondition) -> RemoteModel:
-        if not isinstance(info, FailedPrecondition):
-            return read_tei_info(info, "reranker", self._options.model)
-        if not self._options.model:
-            raise info
-        return RemoteModel(self._options.model)  # other servers of this API have no /info
+    def _told(self) -> RemoteModel:
+        try:
+            info = self._service.ask(Ask("/info"))
+        except FailedPrecondition:
+            if not self._options.model:
+                raise
+            return RemoteModel(self._options.model)  # other servers of this API have no /info
+        return read_tei_info(info, "reranker", self._options.model)
 
-    def _proved_scores(self, deadline: float | None) -> list[float]:
+    def _proved_scores(self) -> list[float]:
         """The probes' scores, once it is clear that they are on the declared scale.
 
         Raises:
             FailedPrecondition: They are on another one.
         """
-        logits = self._probe(deadline, raw=True)
+        logits = self._probe(raw=True)
         expected = [_sigmoid(logit) for logit in logits]
-        if self._options.scores == "logits":
+        if self._raw:
             return expected
-        scores = self._probe(deadline, raw=False)
+        scores = self._probe(raw=False)
         if not _are_same(expected, scores):
             raise FailedPrecondition(
                 f"the scores of the remote reranker {self._service.url} are not the sigmoid of its "
@@ -205,9 +186,15 @@ class TeiReranker:
             )
         return scores
 
-    def _probe(self, deadline: float | None, *, raw: bool) -> list[float]:
-        asked = self._pairs(_PROBE_QUERY, _PROBE_TEXTS, raw=raw)
-        return _read(self._service.ask(asked, deadline), len(_PROBE_TEXTS))
+    def _probe(self, *, raw: bool) -> list[float]:
+        asked = _pairs(_PROBE_QUERY, _PROBE_TEXTS, raw=raw)
+        return _read(self._service.ask(asked), len(_PROBE_TEXTS))
+
+
+def _pairs(query: str, texts: Sequence[str], *, raw: bool) -> Ask:
+    """Asks for the scores of texts."""
+    body = {"query": query, "texts": list(texts), "raw_scores": raw, "truncate": False}
+    return Ask(_PATH, body)
 
 
 def _are_same(left: Sequence[float], right: Sequence[float]) -> bool:
