@@ -1,7 +1,8 @@
 """Texts, pictures and clips -> what Qwen3-VL reads.
 
 Tokens are put together here and not by the library: so a text can hold neither the end of
-its own turn nor the place of a picture.
+its own turn nor the place of a picture, and a clip is what the authors' scripts make of it with
+transformers 4.57, as the model was published (5.24 puts a second pair of marks around its frames).
 """
 
 from __future__ import annotations

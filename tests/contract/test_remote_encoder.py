@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -365,6 +366,30 @@ def test_an_answer_of_another_model_name_is_noticed_at_once(rig: Rig) -> None:
     rig.answer_once(as_json({"data": rows, "model": "another"}))
     with pytest.raises((Unavailable, FailedPrecondition)):
         encoder.encode(texts("fox"))
+
+
+@pytest.mark.parametrize("rig", ["openai"], indirect=True)
+def test_the_same_model_under_another_name_keeps_its_id(rig: Rig) -> None:
+    """Services call a model by its alias on one day and by its version on the next."""
+    encoder = rig.connect()
+    before = encoder.get_capabilities().model_id
+
+    def renamed(path: str, body: Any) -> Answer | None:
+        rig.models.fault = lambda path, body: None
+        status, headers, content = rig.models.answer(path, body, rig.models.api_key)
+        rig.models.fault = renamed
+        return status, headers, json.dumps(json.loads(content) | {"model": "tiny-v2"}).encode()
+
+    rig.models.fault = renamed
+    with pytest.raises(Unavailable, match="another model"):
+        encoder.encode(texts("fox"))
+    for _ in range(100):
+        with contextlib.suppress(Unavailable):
+            assert len(vectors(encoder, "fox")) == 1
+            break
+    else:
+        pytest.fail("it never found out that only the name is another one")
+    assert encoder.get_capabilities().model_id == before
 
 
 def test_a_pinned_revision_whose_vectors_change_is_refused_until_they_are_back(
