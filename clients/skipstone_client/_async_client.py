@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import grpc
 
+from skipstone_client._async_connection import AsyncConnection
 from skipstone_client._channel import Service
 from skipstone_client._channel_access import ChannelAccess
 from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
 from skipstone_shared.credentials import Credentials
-from skipstone_shared.errors import FailedPrecondition, SkipstoneError
+from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
 StubT = TypeVar("StubT")
@@ -101,28 +102,29 @@ class AsyncClient(Generic[StubT]):
         """
         self._target = target
         self._service = service
-        self._make_stub = make_stub
         self._timeout_s = timeout_s
         self._access = ChannelAccess(target, service, credentials)
-        self._channel: grpc.aio.Channel | None = None
-        self._opened_with: grpc.ChannelCredentials | None = None
-        self._replaced: weakref.WeakSet[grpc.aio.Channel] = weakref.WeakSet()
-        self._opened_stub: StubT | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
+        self._connection: AsyncConnection[StubT] = AsyncConnection(
+            target, service.name, make_stub, self._access
+        )
 
     @property
     def target(self) -> str:
         """The gRPC target."""
         return self._target
 
+    def with_token(self, token: str) -> Self:
+        """This client for another caller: its calls carry that token, over the same connection.
+
+        Closing either closes the connection of both.
+        """
+        twin = copy.copy(self)
+        twin._access = self._access.with_token(token)
+        return twin
+
     async def close(self) -> None:
         """Ends running calls and closes the connection. Idempotent."""
-        self._closed = True
-        channels = [*self._replaced, *([self._channel] if self._channel is not None else [])]
-        self._channel, self._opened_stub = None, None
-        for channel in channels:
-            await channel.close()
+        await self._connection.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,42 +139,7 @@ class AsyncClient(Generic[StubT]):
 
     @property
     def _stub(self) -> StubT:
-        """The stub, opened when needed.
-
-        Raises:
-            Unavailable: the client is closed.
-            FailedPrecondition: the client belongs to another event loop.
-        """
-        if self._closed:
-            raise closed(self._service.name)
-        loop = asyncio.get_running_loop()
-        if self._opened_stub is None:
-            self._loop = loop
-            return self._open()
-        if self._loop is not loop:
-            raise FailedPrecondition(
-                f"the client of {self._service.name} was used in another event loop; "
-                "create one in this loop"
-            )
-        if self._access.channel_credentials() is not self._opened_with:
-            return self._open()
-        return self._opened_stub
-
-    def _open(self) -> StubT:
-        """Opens the channel, or the next one: certificates count only when a connection begins."""
-        if self._channel is not None:
-            self._replaced.add(self._channel)  # held by the calls under way alone
-        credentials = self._access.channel_credentials()
-        options = self._access.options()
-        self._channel = (
-            grpc.aio.insecure_channel(self._target, options)
-            if credentials is None
-            else grpc.aio.secure_channel(self._target, credentials, options)
-        )
-        self._opened_with = credentials
-        stub: StubT = self._make_stub(self._channel)
-        self._opened_stub = stub
-        return stub
+        return self._connection.stub()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return outgoing_metadata(self._access.metadata())
@@ -180,7 +147,7 @@ class AsyncClient(Generic[StubT]):
     @property
     def is_closed(self) -> bool:
         """Whether ``close`` was called."""
-        return self._closed
+        return self._connection.is_closed
 
     @property
     def _peer(self) -> Peer:
@@ -198,7 +165,7 @@ class AsyncClient(Generic[StubT]):
             SkipstoneError: what the service raised, or what happened on the way.
         """
         timeout = call_timeout_s(self._timeout_s if timeout_s is None else timeout_s)
-        channel = self._channel
+        channel = self._connection.channel
         try:
             return await method(request, timeout=timeout, metadata=self._metadata())
         except grpc.RpcError as error:
@@ -231,14 +198,14 @@ class AsyncClient(Generic[StubT]):
 
     def _decoded(self, error: grpc.RpcError, timeout_s: float | None) -> SkipstoneError:
         """The exception behind an rpc error; a call that ``close`` ended says so."""
-        if self._closed:
+        if self.is_closed:
             return closed(self._service.name)
         return decoded(error, self._peer, timeout_s)
 
     def _was_closed_under(self) -> bool:
         """Whether a cancellation comes from ``close``: then nobody has cancelled the task."""
         task = asyncio.current_task()
-        return self._closed and task is not None and not task.cancelling()
+        return self.is_closed and task is not None and not task.cancelling()
 
 
 class AsyncMessageStream(AsyncIterator[ResponseT]):
@@ -263,7 +230,7 @@ class AsyncMessageStream(AsyncIterator[ResponseT]):
         self._messages = aiter(call)
         self._client = client
         # Held, since a channel that is replaced and lost ends its calls.
-        self._channel = client._channel
+        self._channel = client._connection.channel
         self._timeout_s = timeout_s
         self._wait_s = first_message_timeout_s
         self._is_closed = False

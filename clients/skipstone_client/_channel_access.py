@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any
 
@@ -38,6 +39,12 @@ class ChannelAccess:
         self._token = _reloaded_token(credentials)
         if self._token is not None and self._tls is None and not is_local(target):
             _log.warning("the token for %s is sent in plain text; use TLS", target)
+
+    def with_token(self, token: str) -> ChannelAccess:
+        """The same way in for another caller."""
+        twin = copy.copy(self)
+        twin._token = Reloaded("token", (), lambda: token)
+        return twin
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
         """Credentials for a channel, the same object until the files change; None: plain text."""

@@ -28,7 +28,7 @@ from skipstone_gateway.images_api import ImagesApi
 from skipstone_gateway.models_api import list_models
 from skipstone_gateway.page_headers import PageHeaders
 from skipstone_gateway.request_scope import BindRequestId
-from skipstone_gateway.upstream import Orchestrators, Stores
+from skipstone_gateway.upstream import Upstream
 from skipstone_gateway.video_jobs import VideoJobs
 from skipstone_gateway.videos_api import VideosApi
 from skipstone_shared.errors import PermissionDenied, SkipstoneError, Unauthenticated
@@ -72,25 +72,21 @@ def make_app(
 async def _mount(app: FastAPI, settings: GatewaySettings, stack: AsyncExitStack) -> None:
     """Makes what needs the event loop, and its routes."""
     credentials = settings.credentials()
-    orchestrators = Orchestrators(
-        credentials,
-        lambda caller: AsyncOrchestratorClient(
-            settings.orchestrator_target,
-            generate_timeout_s=settings.generate_timeout_s,
-            credentials=caller,
-        ),
+    orchestrator = AsyncOrchestratorClient(
+        settings.orchestrator_target,
+        generate_timeout_s=settings.generate_timeout_s,
+        credentials=credentials,
     )
-    stack.push_async_callback(orchestrators.close)
-    stores = None
+    stack.push_async_callback(orchestrator.close)
+    store = None
     if settings.latent_kv_target:
-        stores = Stores(
-            credentials,
-            lambda caller: AsyncLatentKVClient(settings.latent_kv_target, credentials=caller),
-        )
-        stack.push_async_callback(stores.close)
+        store = AsyncLatentKVClient(settings.latent_kv_target, credentials=credentials)
+        stack.push_async_callback(store.close)
+    upstream = Upstream(orchestrator, store)
     jobs = VideoJobs(
         max_jobs=settings.max_jobs,
         max_running=settings.max_running_jobs,
+        max_bytes=settings.job_bytes,
         ttl_s=settings.artifact_ttl_s,
         clock=time.time,
     )
@@ -98,11 +94,11 @@ async def _mount(app: FastAPI, settings: GatewaySettings, stack: AsyncExitStack)
     shelf = ArtifactShelf(settings.artifact_bytes, settings.artifact_ttl_s, time.monotonic)
 
     async def models(request: Request) -> dict[str, Any]:
-        return await list_models(await orchestrators.client(request))
+        return await list_models(upstream.orchestrator(request))
 
     async def health(request: Request) -> Response:
         """200 when the orchestrator answers, 503 otherwise."""
-        client = await orchestrators.client(request)
+        client = upstream.orchestrator(request)
         try:
             model = (await client.get_capabilities(timeout_s=2.0)).model_id
         except (Unauthenticated, PermissionDenied):
@@ -112,9 +108,9 @@ async def _mount(app: FastAPI, settings: GatewaySettings, stack: AsyncExitStack)
     app.add_api_route("/healthz", health, methods=["GET"])
     app.add_api_route("/livez", _alive, methods=["GET"])
     app.add_api_route("/v1/models", models, methods=["GET"])
-    app.include_router(ImagesApi(orchestrators, shelf, settings.public_url).router())
-    app.include_router(VideosApi(orchestrators, jobs, settings.video_fps).router())
-    app.include_router(CacheApi(orchestrators, shelf, stores).router())
+    app.include_router(ImagesApi(upstream, shelf, settings.public_url).router())
+    app.include_router(VideosApi(upstream, jobs, settings.video_fps).router())
+    app.include_router(CacheApi(upstream, shelf).router())
     app.include_router(links.router(shelf))
     # Last: it takes every path that nothing else has.
     app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")

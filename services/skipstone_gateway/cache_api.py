@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,30 +13,27 @@ from skipstone_client.json_values import plain
 from skipstone_gateway.artifact_shelf import ArtifactShelf
 from skipstone_gateway.links import artifact_answer
 from skipstone_gateway.requests import ExplainRequest
-from skipstone_gateway.upstream import Orchestrators, Stores
-from skipstone_shared.errors import EntryNotFound, Unimplemented
+from skipstone_gateway.upstream import Upstream
+from skipstone_shared.errors import EntryNotFound, SkipstoneError
 from skipstone_shared.latents import checked_namespace
+from skipstone_shared.orchestration import Entry
+
+_ASKED_AT_ONCE = 16
+"""Entries of a page about which latent_kv is asked at a time."""
 
 
 class CacheApi:
     """Lists, explains, pins and removes entries; every call has the rights of its caller."""
 
-    def __init__(
-        self,
-        orchestrators: Orchestrators,
-        shelf: ArtifactShelf,
-        stores: Stores | None,
-    ) -> None:
+    def __init__(self, upstream: Upstream, shelf: ArtifactShelf) -> None:
         """Creates it.
 
         Args:
-            orchestrators: Who knows the entries.
+            upstream: Who knows the entries and pins them.
             shelf: Has pictures of those that were made here lately.
-            stores: Pin entries; None where nobody does.
         """
-        self._orchestrators = orchestrators
+        self._upstream = upstream
         self._shelf = shelf
-        self._stores = stores
 
     def router(self) -> APIRouter:
         """Its routes."""
@@ -51,14 +50,14 @@ class CacheApi:
 
     async def stats(self, request: Request, namespace: str = "") -> dict[str, Any]:
         """Counts of the replica that answers, and of a namespace."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         capabilities = await client.get_capabilities()
         told: dict[str, Any] = plain(await client.get_stats(namespace))
-        return {**told, "capabilities": plain(capabilities), "can_pin": self._stores is not None}
+        return {**told, "capabilities": plain(capabilities), "can_pin": self._upstream.has_store}
 
     async def explain(self, body: ExplainRequest, request: Request) -> dict[str, Any]:
         """What a request would get and why, without generating."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         options = body.skipstone
         params = options.params(body.prompt, body.size)
         told: dict[str, Any] = plain(
@@ -70,31 +69,36 @@ class CacheApi:
         self, request: Request, namespace: str = "", page_size: int = 100, page_token: str = ""
     ) -> dict[str, Any]:
         """One page of the entries, oldest first."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         page = await client.list_entries(namespace, page_size=page_size, page_token=page_token)
         space = checked_namespace(namespace)
+        pinned = await self._pinned(request, page.entries)
         entries = [
-            {**plain(e), "has_picture": self._shelf.of_entry(space, e.entry_id) is not None}
+            {
+                **plain(e),
+                "has_picture": self._shelf.of_entry(space, e.entry_id) is not None,
+                "pinned": pinned.get(e.entry_id),
+            }
             for e in page.entries
         ]
         return {"entries": entries, "next_page_token": page.next_page_token}
 
     async def entry(self, entry_id: str, request: Request, namespace: str = "") -> dict[str, Any]:
         """One entry."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         told: dict[str, Any] = plain(await client.get_entry(entry_id, namespace))
         return told
 
     async def picture(self, entry_id: str, request: Request, namespace: str = "") -> Response:
         """The picture of an entry, if it was made through this gateway lately."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         await client.get_entry(entry_id, namespace)  # Raises unless the caller may see it.
         artifact = self._shelf.of_entry(checked_namespace(namespace), entry_id)
         return artifact_answer(artifact, f"the picture of {entry_id}")
 
     async def remove(self, entry_id: str, request: Request, namespace: str = "") -> dict[str, Any]:
         """Removes an entry from index and store."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         (existed,) = await client.delete_entries([entry_id], namespace)
         return {"entry_id": entry_id, "existed": existed}
 
@@ -106,13 +110,34 @@ class CacheApi:
         """Lets an entry be evicted again."""
         return await self._set_pinned(entry_id, request, namespace, pinned=False)
 
+    async def _pinned(self, request: Request, entries: Sequence[Entry]) -> dict[str, bool]:
+        """Which entries are pinned; none is in it of which latent_kv did not say."""
+        if not self._upstream.has_store:
+            return {}
+        store, turns = self._upstream.store(request), asyncio.Semaphore(_ASKED_AT_ONCE)
+
+        async def ask(entry: Entry) -> tuple[str, bool] | None:
+            async with turns:
+                try:
+                    found = await store.get_entry(_space_of(entry), entry.entry_id)
+                except SkipstoneError:
+                    return None
+                return entry.entry_id, found.pinned
+
+        told = await asyncio.gather(*(ask(entry) for entry in entries if entry.snapshots))
+        return dict(one for one in told if one is not None)
+
     async def _set_pinned(
         self, entry_id: str, request: Request, namespace: str, *, pinned: bool
     ) -> dict[str, Any]:
-        if self._stores is None:
-            raise Unimplemented("this gateway has no latent_kv_target, by which it would pin")
-        store = await self._stores.client(request)
-        (existed,) = await store.pin_entries(namespace, [entry_id], pinned)
+        store = self._upstream.store(request)
+        entry = await self._upstream.orchestrator(request).get_entry(entry_id, namespace)
+        (existed,) = await store.pin_entries(_space_of(entry), [entry_id], pinned)
         if not existed:
             raise EntryNotFound(f"latent_kv has no entry {entry_id}", field="entry_id")
         return {"entry_id": entry_id, "pinned": pinned}
+
+
+def _space_of(entry: Entry) -> str:
+    """The namespace of an entry itself: that of a pool is not the one its callers name."""
+    return entry.snapshots[0].namespace if entry.snapshots else ""

@@ -41,7 +41,12 @@ class GatewaySettings(CallerSettings):
     """Seconds after which a link ends."""
 
     max_jobs: int = Field(default=256, ge=1)
-    """Video jobs that are remembered, running ones included; more are refused."""
+    """Video jobs that are remembered, running ones included; half of them may be one caller's that
+    are not over. The oldest finished ones of the caller who has most go first."""
+
+    job_bytes: int = Field(default=512 << 20, ge=1 << 20)
+    """Memory for what finished video jobs made; where it is full some are forgotten before
+    artifact_ttl_s is over."""
 
     max_running_jobs: int = Field(default=2, ge=1)
     """Video jobs that run at a time; others wait in line."""

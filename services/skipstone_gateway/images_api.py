@@ -22,7 +22,7 @@ from skipstone_gateway.http_errors import error_body
 from skipstone_gateway.links import artifact_link
 from skipstone_gateway.models_api import check_model
 from skipstone_gateway.requests import ImageRequest
-from skipstone_gateway.upstream import Orchestrators
+from skipstone_gateway.upstream import Upstream
 from skipstone_shared.errors import Internal, SkipstoneError
 from skipstone_shared.generation import Artifact, GenerationParams, StepProgress
 from skipstone_shared.latents import checked_namespace
@@ -40,15 +40,15 @@ Event = dict[str, Any]
 class ImagesApi:
     """Turns requests for pictures into generations."""
 
-    def __init__(self, orchestrators: Orchestrators, shelf: ArtifactShelf, public_url: str) -> None:
+    def __init__(self, upstream: Upstream, shelf: ArtifactShelf, public_url: str) -> None:
         """Creates it.
 
         Args:
-            orchestrators: Who generates.
+            upstream: Who generates.
             shelf: Where pictures are kept for their links.
             public_url: Of the gateway; empty: that of each request.
         """
-        self._orchestrators = orchestrators
+        self._upstream = upstream
         self._shelf = shelf
         self._public_url = public_url
 
@@ -60,7 +60,7 @@ class ImagesApi:
 
     async def generate(self, body: ImageRequest, request: Request) -> Response:
         """Makes the pictures of a request."""
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
         await check_model(client, body.model)
         params = [body.skipstone.params(body.prompt, body.size, n) for n in range(body.n)]
         if body.stream:

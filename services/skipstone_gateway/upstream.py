@@ -1,73 +1,68 @@
-"""Clients of the services behind, one for each token that callers send."""
+"""Clients of the services behind, for whoever calls."""
 
 from __future__ import annotations
-
-import dataclasses
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
 
 from fastapi import Request
 
 from skipstone_client.aio import AsyncLatentKVClient, AsyncOrchestratorClient
-from skipstone_shared.credentials import BEARER, Credentials, checked_token
-from skipstone_shared.errors import InvalidArgument
-
-_MAX_CLIENTS = 64
-"""A channel each; the one unused longest is closed for a new one."""
+from skipstone_shared.credentials import BEARER, checked_token
+from skipstone_shared.errors import InvalidArgument, Unimplemented
 
 
-class _Closes(Protocol):
-    async def close(self) -> None: ...
+class Upstream:
+    """Passes every caller's own token on, so that the services behind decide what it may do.
 
-
-ClientT = TypeVar("ClientT", bound=_Closes)
-
-
-class ClientPerCaller(Generic[ClientT]):
-    """Passes every caller's own token on, so that the service behind decides what it may do.
-
-    A caller without one is who the gateway is (``client_token_file``). For one event loop.
+    A caller without one is who the gateway is (``client_token_file``). All share the connections:
+    what is made for a caller costs nothing to keep or to drop, whoever it claims to be.
     """
 
-    def __init__(self, credentials: Credentials, open_client: Callable[[Credentials], ClientT]):
-        """Creates it without connecting.
+    def __init__(
+        self, orchestrator: AsyncOrchestratorClient, store: AsyncLatentKVClient | None
+    ) -> None:
+        """Creates it.
 
         Args:
-            credentials: The gateway's own.
-            open_client: Makes a client, which connects with its first call.
+            orchestrator: Client with the gateway's own credentials; not owned.
+            store: The same of latent_kv; None where nobody pins.
         """
-        self._credentials = credentials
-        self._open = open_client
-        self._own = open_client(credentials)
-        self._by_token: OrderedDict[str, ClientT] = OrderedDict()
+        self._orchestrator = orchestrator
+        self._store = store
 
-    async def client(self, request: Request) -> ClientT:
-        """The client with the token of a request.
+    @property
+    def has_store(self) -> bool:
+        """Whether latent_kv can be asked."""
+        return self._store is not None
+
+    def orchestrator(self, request: Request) -> AsyncOrchestratorClient:
+        """The orchestrator for the caller of a request.
 
         Raises:
             InvalidArgument: The request has an Authorization header that is no bearer token.
         """
-        header = request.headers.get("authorization")
-        if not header:
-            return self._own
-        if not header.startswith(BEARER):
-            raise InvalidArgument("not a bearer token", field="authorization")
-        token = checked_token(header.removeprefix(BEARER).strip(), "authorization")
-        if token in self._by_token:
-            self._by_token.move_to_end(token)
-            return self._by_token[token]
-        while len(self._by_token) >= _MAX_CLIENTS:
-            _, unused = self._by_token.popitem(last=False)
-            await unused.close()
-        theirs = dataclasses.replace(self._credentials, token=token, token_file=None)
-        return self._by_token.setdefault(token, self._open(theirs))
+        token = caller_token(request)
+        return self._orchestrator.with_token(token) if token else self._orchestrator
 
-    async def close(self) -> None:
-        """Closes all."""
-        for client in (self._own, *self._by_token.values()):
-            await client.close()
+    def store(self, request: Request) -> AsyncLatentKVClient:
+        """latent_kv for the caller of a request; see `orchestrator`.
+
+        Raises:
+            Unimplemented: There is none.
+        """
+        if self._store is None:
+            raise Unimplemented("this gateway has no latent_kv_target, by which it would pin")
+        token = caller_token(request)
+        return self._store.with_token(token) if token else self._store
 
 
-Orchestrators = ClientPerCaller[AsyncOrchestratorClient]
-Stores = ClientPerCaller[AsyncLatentKVClient]
+def caller_token(request: Request) -> str:
+    """The bearer token of a request; empty for none.
+
+    Raises:
+        InvalidArgument: The request has an Authorization header that is no bearer token.
+    """
+    header = request.headers.get("authorization")
+    if not header:
+        return ""
+    if not header.startswith(BEARER):
+        raise InvalidArgument("not a bearer token", field="authorization")
+    return checked_token(header.removeprefix(BEARER).strip(), "authorization")

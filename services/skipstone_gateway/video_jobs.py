@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 
-from skipstone_shared.errors import Internal, NotFound, ResourceExhausted, SkipstoneError
+from skipstone_shared.errors import Cancelled, Internal, NotFound, ResourceExhausted, SkipstoneError
 from skipstone_shared.generation import Artifact, StepProgress
 from skipstone_shared.orchestration import GenerateEvent, GenerateFinished, Provenance
 from skipstone_shared.structured_logging import get_logger
@@ -68,21 +68,31 @@ class VideoJobs:
     """Runs jobs, a few at a time, and remembers what became of them. For one event loop.
 
     Jobs live in this process: a gateway that ends takes them with it, and what its callers then get
-    is NOT_FOUND.
+    is NOT_FOUND. Where there is no room for all, those of the caller who has most go first, and no
+    caller has more than half of what may wait and run.
     """
 
     def __init__(
-        self, *, max_jobs: int, max_running: int, ttl_s: float, clock: Callable[[], float]
+        self,
+        *,
+        max_jobs: int,
+        max_running: int,
+        max_bytes: int,
+        ttl_s: float,
+        clock: Callable[[], float],
     ) -> None:
         """Creates it, inside the event loop.
 
         Args:
             max_jobs: Jobs that are remembered.
             max_running: Jobs that run at a time.
+            max_bytes: Bytes of what finished jobs made; the one that was made last is kept in any
+                case.
             ttl_s: Seconds that a job is remembered once it is over.
             clock: Seconds since the epoch.
         """
         self._max_jobs = max_jobs
+        self._max_bytes = max_bytes
         self._running = asyncio.Semaphore(max_running)
         self._ttl_s = ttl_s
         self._clock = clock
@@ -107,11 +117,14 @@ class VideoJobs:
             seconds: As the caller named it.
 
         Raises:
-            ResourceExhausted: Too many jobs are remembered, and none of them is over.
+            ResourceExhausted: Too many jobs wait or run, of all or of this caller.
         """
         self._forget()
+        unfinished = sum(job.owner == owner and not job.is_over for job in self._jobs.values())
+        if unfinished >= max(1, self._max_jobs // 2):
+            raise ResourceExhausted(f"{unfinished} of your jobs wait or run; try again later")
         if len(self._jobs) >= self._max_jobs:
-            over = next((job for job in self._jobs.values() if job.is_over), None)
+            over = self._least_missed(lambda job: 1)
             if over is None:
                 raise ResourceExhausted(f"{self._max_jobs} jobs wait or run; try again later")
             del self._jobs[over.job_id]
@@ -179,6 +192,11 @@ class VideoJobs:
             get_logger().error("unhandled exception", job=job.job_id, exc_info=error)
             job.error = Internal()
             await self._over(job, JobState.FAILED)
+        except asyncio.CancelledError:
+            # Whoever watches must learn that nothing more comes.
+            job.error = Cancelled("the job was ended")
+            await self._over(job, JobState.FAILED)
+            raise
         finally:
             self._tasks.pop(job.job_id, None)
 
@@ -198,6 +216,21 @@ class VideoJobs:
     async def _over(self, job: Job, state: JobState) -> None:
         job.completed_at = self._clock()
         await self._change(job, state)
+        while sum(map(_size_bytes, self._jobs.values())) > self._max_bytes:
+            other = self._least_missed(_size_bytes, besides=job)
+            if other is None:
+                return
+            del self._jobs[other.job_id]
+
+    def _least_missed(self, weight: Callable[[Job], int], besides: Job | None = None) -> Job | None:
+        """The oldest finished job of the caller whose finished jobs weigh most."""
+        weights: Counter[str] = Counter()
+        oldest: dict[str, Job] = {}
+        for job in self._jobs.values():
+            if job.is_over and job is not besides and weight(job):
+                weights[job.owner] += weight(job)
+                oldest.setdefault(job.owner, job)
+        return oldest[max(weights, key=weights.__getitem__)] if weights else None
 
     async def _change(self, job: Job, state: JobState) -> None:
         async with job.changed:
@@ -217,3 +250,7 @@ class VideoJobs:
             expires_at = self.expires_at(job)
             if expires_at is not None and expires_at <= now:
                 del self._jobs[job.job_id]
+
+
+def _size_bytes(job: Job) -> int:
+    return 0 if job.artifact is None else len(job.artifact.data)

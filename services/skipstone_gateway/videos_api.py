@@ -16,7 +16,7 @@ from skipstone_gateway.http_errors import error_body
 from skipstone_gateway.links import artifact_answer
 from skipstone_gateway.models_api import ALIAS, check_model
 from skipstone_gateway.requests import VideoRequest, parsed
-from skipstone_gateway.upstream import Orchestrators
+from skipstone_gateway.upstream import Upstream
 from skipstone_gateway.video_jobs import Job, JobState, VideoJobs
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument
 from skipstone_shared.generation import ReferenceInput, ReferenceRole
@@ -29,16 +29,16 @@ _NESTED = "skipstone["
 class VideosApi:
     """Turns requests for clips into jobs."""
 
-    def __init__(self, orchestrators: Orchestrators, jobs: VideoJobs, fps: int) -> None:
+    def __init__(self, upstream: Upstream, jobs: VideoJobs, fps: int) -> None:
         """Creates it.
 
         Args:
-            orchestrators: Who generates.
+            upstream: Who generates.
             jobs: Runs the jobs.
             fps: Frames per second by which `seconds` becomes a number of frames where the executor
                 does not tell at which rate its model's videos play.
         """
-        self._orchestrators = orchestrators
+        self._upstream = upstream
         self._jobs = jobs
         self._fps = fps
 
@@ -56,13 +56,15 @@ class VideosApi:
     async def create(self, request: Request) -> dict[str, Any]:
         """Starts a job."""
         body, references = await _read(request)
-        client = await self._orchestrators.client(request)
+        client = self._upstream.orchestrator(request)
+        # Also where the body needs nothing of it: only callers who are let in have jobs.
+        model = await client.get_capabilities()
         await check_model(client, body.model)
         options = body.skipstone
         if body.seconds is not None:
             if options.num_frames is not None:
                 raise InvalidArgument("give one of seconds and num_frames", field="seconds")
-            frames = num_frames(body.seconds, await client.get_capabilities(), self._fps)
+            frames = num_frames(body.seconds, model, self._fps)
             options = options.model_copy(update={"num_frames": frames})
         params = options.params(body.prompt, body.size, references=references)
         job = self._jobs.add(

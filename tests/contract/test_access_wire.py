@@ -24,7 +24,7 @@ from skipstone.latent_kv.v1 import latent_kv_pb2 as kv_pb
 from skipstone.orchestrator.v1 import orchestrator_pb2 as pb
 from skipstone.orchestrator.v1 import orchestrator_pb2_grpc
 from skipstone_client import LatentKVClient, OrchestratorClient, VectorIndexClient
-from skipstone_client.aio import AsyncOrchestratorClient
+from skipstone_client.aio import AsyncLatentKVClient, AsyncOrchestratorClient
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.server import mount
 from skipstone_shared import reloaded
@@ -220,6 +220,33 @@ def test_a_token_file_that_changes_is_sent_anew(at_once: None, store: str, tmp_p
             client.get_stats("gallery")
         path.write_text(token_of("reader"))
         assert client.get_stats("gallery").entry_count == 0
+
+
+def test_callers_who_share_a_connection_have_their_own_rights_and_end_nobodys_calls(
+    store: str,
+) -> None:
+    async def run() -> None:
+        async with AsyncLatentKVClient(store, credentials=credentials("root")) as root:
+            watching = await root.watch_evictions("")
+            for number in range(200):
+                with pytest.raises(Unauthenticated):
+                    await root.with_token(f"guess-{number}").get_stats("gallery")
+            reader, neighbour = (
+                root.with_token(token_of("reader")),
+                root.with_token(token_of("neighbour")),
+            )
+            assert (await reader.get_stats("gallery")).entry_count == 0
+            with pytest.raises(PermissionDenied):
+                await neighbour.get_stats("gallery")
+            assert (await root.get_stats("museum")).entry_count == 0
+            head = SnapshotMetadata("e", 1, 2, 0.5, KEY, ())
+            await root.write_arrays("gallery", head, {"latents": np.zeros((1, 4), np.float32)})
+            await root.commit_entry("gallery", "e")
+            await root.delete_entries("gallery", ["e"])
+            assert (await asyncio.wait_for(anext(watching), 30.0)).entry_id == "e"
+            watching.close()
+
+    asyncio.run(run())
 
 
 class Orchestrator(orchestrator_pb2_grpc.OrchestratorServicer):

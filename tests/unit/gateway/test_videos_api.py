@@ -82,7 +82,7 @@ class Executor:
         self.model = model
         self.asked: list[GenerationParams] = []
 
-    async def client(self, _request: Any) -> Executor:
+    def orchestrator(self, _request: Any) -> Executor:
         return self
 
     async def get_capabilities(self) -> OrchestratorCapabilities:
@@ -100,7 +100,13 @@ async def _posted(executor: Executor, *bodies: dict[str, Any]) -> list[httpx.Res
     app = FastAPI()
     app.add_exception_handler(SkipstoneError, http_errors.on_skipstone_error)
     clock = itertools.count()
-    jobs = VideoJobs(max_jobs=9, max_running=1, ttl_s=60.0, clock=lambda: float(next(clock)))
+    jobs = VideoJobs(
+        max_jobs=9,
+        max_running=1,
+        max_bytes=1 << 20,
+        ttl_s=60.0,
+        clock=lambda: float(next(clock)),
+    )
     app.include_router(VideosApi(executor, jobs, CONFIGURED).router())  # type: ignore[arg-type]
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
