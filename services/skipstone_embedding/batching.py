@@ -31,11 +31,17 @@ _MAX_INPUT_LENGTH = 2_048
 """What one input counts for at most: models read about 256 to 512 tokens and ignore the rest."""
 
 
+_MAX_PASSED_OVER = 8
+"""Batches of texts that go before pictures which wait: texts take milliseconds and lookups wait for
+them, but pictures must get their turn under any load."""
+
+
 class BatchingEncoder:
     """An `Encoder` that gathers calls and passes them on in batches, from one thread of its own.
 
     While a batch is computed new inputs gather for the next one, so batches grow with load. An
-    input that waits alone waits at most ``max_wait_s`` for company.
+    input that waits alone waits at most ``max_wait_s`` for company. Texts go before pictures and
+    never together with them.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class BatchingEncoder:
         self._max_wait_s = max_wait_s
         self._max_queue_size = max_queue_size
         self._queue: deque[_Item] = deque()
+        self._passed_over = 0
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="embedding-batches", daemon=True)
@@ -125,20 +132,33 @@ class BatchingEncoder:
                     self._changed.wait()
 
     def _take(self) -> list[_Item]:
-        """Takes the oldest inputs that share the oldest one's instruction."""
-        instruction = self._queue[0].instruction
+        """Takes the oldest inputs of the kind and instruction whose turn it is."""
+        first = self._first()
         batch: list[_Item] = []
         left: deque[_Item] = deque()
         room = _MAX_BATCH_LENGTH
         for item in self._queue:
             fits = len(batch) < self._max_batch_size and item.length <= room
-            if fits and item.instruction == instruction:
+            if fits and (item.instruction, item.is_text) == (first.instruction, first.is_text):
                 batch.append(item)
                 room -= item.length
             else:
                 left.append(item)
         self._queue = left
         return batch
+
+    def _first(self) -> _Item:
+        """The input whose turn it is."""
+        text = next((item for item in self._queue if item.is_text), None)
+        picture = next((item for item in self._queue if not item.is_text), None)
+        if text is None or picture is None:
+            self._passed_over = 0
+            return self._queue[0]
+        if self._passed_over == _MAX_PASSED_OVER:
+            self._passed_over = 0
+            return picture
+        self._passed_over += 1
+        return text
 
     def _encode(self, inputs: list[EmbeddingInput], instruction: str) -> list[Result]:
         """Embeds a batch. When that breaks as a whole, each input alone.
@@ -184,8 +204,13 @@ class _Item:
     arrived: float
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is no picture and no clip."""
+        return self.input.kind == "text"
+
+    @property
     def length(self) -> int:
         """Characters it adds to a batch; a picture and each frame count as a long text."""
-        if self.input.kind == "text":
+        if self.is_text:
             return min(len(self.input.text), _MAX_INPUT_LENGTH)
         return min(len(self.input.frames) * _MAX_INPUT_LENGTH, _MAX_BATCH_LENGTH)

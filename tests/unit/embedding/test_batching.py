@@ -179,6 +179,40 @@ def test_every_frame_of_a_clip_counts_as_a_long_text(
     assert [len(batch) for _, batch in model.batches] == sizes
 
 
+def test_texts_go_before_pictures_but_not_for_ever(
+    batching: MakeBatching, model: LengthEncoder, pool: ThreadPoolExecutor
+) -> None:
+    """A lookup waits for its text; what a finished run shows can wait."""
+    encoder = batching(batch=1)
+    first = occupy(encoder, model, pool)
+    picture = EmbeddingInput(frames=(EncodedImage("image/png", b""),))
+    seen = pool.submit(encoder.encode, [picture] * 2)
+    wait_for_queue(encoder, 2)
+    words = pool.submit(encoder.encode, texts(*["fox"] * 10))
+    wait_for_queue(encoder, 12)
+    model.gate.set()
+    assert lengths(words.result(TIMEOUT_S)) == [3] * 10
+    assert len(seen.result(TIMEOUT_S)) == 2
+    first.result(TIMEOUT_S)
+    order = [batch for _, (batch,) in model.batches[1:]]
+    assert order == [*["fox"] * 8, "", "fox", "fox", ""]
+
+
+def test_texts_and_pictures_do_not_share_a_batch(
+    batching: MakeBatching, model: LengthEncoder, pool: ThreadPoolExecutor
+) -> None:
+    encoder = batching(batch=8)
+    first = occupy(encoder, model, pool)
+    picture = EmbeddingInput(frames=(EncodedImage("image/png", b""),))
+    mixed = pool.submit(encoder.encode, [picture, *texts("a"), picture, *texts("bc")])
+    wait_for_queue(encoder, 4)
+    model.gate.set()
+    found = mixed.result(TIMEOUT_S)
+    assert [isinstance(item, Embedding) for item in found] == [False, True, False, True]
+    first.result(TIMEOUT_S)
+    assert [batch for _, batch in model.batches[1:]] == [["a", "bc"], ["", ""]]
+
+
 def test_a_full_batch_does_not_wait_for_more(batching: MakeBatching) -> None:
     assert lengths(batching(batch=2, wait_s=FOREVER_S).encode(texts("a", "b"))) == [1, 1]
 
