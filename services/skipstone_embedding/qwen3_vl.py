@@ -124,8 +124,7 @@ class Qwen3VLReranker:
     def _score(self, rows: Sequence[Row]) -> list[float]:
         """Chance of yes per row. Padding stands on the right, behind the token that is read."""
         with self._passes.prepared():
-            patches = [row.patches() for row in rows]
-            features = model_inputs(rows, patches, self._device)
+            features = model_inputs(rows, [row.patches() for row in rows], self._device)
             last = features["attention_mask"].sum(dim=1) - 1
             with self._passes.running(), torch.inference_mode():
                 hidden = self._model.model(**features, use_cache=False).last_hidden_state
