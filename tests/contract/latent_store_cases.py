@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.servers.redis_server import shared_cluster, shared_redis, shared_valkey
+from tests.servers.redis_server import (
+    shared_cluster,
+    shared_redis,
+    shared_valkey,
+    shared_valkey_cluster,
+)
 from tests.servers.seaweedfs import shared_seaweedfs
 
 from skipstone_client.latent_kv import LatentKVClient
@@ -150,6 +155,22 @@ def open_valkey(path: Path, stack: ExitStack, clock: Clock, options: Options) ->
     return open_redis_at(shared_valkey().address, stack, clock, options)
 
 
+def open_valkey_cluster(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    return open_redis_at(shared_valkey_cluster().address, stack, clock, options)
+
+
+def open_tiered_redis(path: Path, stack: ExitStack, clock: Clock, options: Options) -> Opened:
+    inner = open_redis(path, stack, clock, options)
+    return Opened(MemoryTier(inner.store, 1 << 20), inner.sweep)
+
+
+def open_tiered_redis_cluster(
+    path: Path, stack: ExitStack, clock: Clock, options: Options
+) -> Opened:
+    inner = open_redis_cluster(path, stack, clock, options)
+    return Opened(MemoryTier(inner.store, 1 << 20), inner.sweep)
+
+
 def open_s3(path: Path, stack: ExitStack, clock: Clock, options: Options, **more: Any) -> Opened:
     store = S3Store(
         shared_seaweedfs().address,
@@ -184,11 +205,16 @@ IMPLEMENTATIONS: list[Open] = [
     open_redis,
     open_redis_cluster,
     open_valkey,
+    open_tiered_redis,
     open_s3,
 ]
 
-LONG_IMPLEMENTATIONS: list[Open] = [open_s3_tiered_remote]
-"""Combinations of those above that take long."""
+LONG_IMPLEMENTATIONS: list[Open] = [
+    open_valkey_cluster,
+    open_tiered_redis_cluster,
+    open_s3_tiered_remote,
+]
+"""Combinations of those above, and what would take the tests of every change long."""
 
 
 def latents(seed: int = 0, size_bytes: int = LATENT_BYTES) -> Array:

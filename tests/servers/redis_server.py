@@ -32,6 +32,7 @@ __all__ = [
     "shared_cluster",
     "shared_redis",
     "shared_valkey",
+    "shared_valkey_cluster",
     "wait_until",
 ]
 
@@ -79,6 +80,12 @@ def shared_valkey() -> RedisServer:
 def shared_cluster() -> RedisClusterServers:
     """The cluster of three masters of this test run, which ends with it."""
     return _for_this_run(lambda folder: RedisClusterServers(redis_binary(), folder))
+
+
+@functools.cache
+def shared_valkey_cluster() -> RedisClusterServers:
+    """The cluster of three masters of Valkey of this test run, which ends with it."""
+    return _for_this_run(lambda folder: RedisClusterServers(valkey_binary(), folder))
 
 
 def redis_binary() -> str:
