@@ -144,7 +144,7 @@ class ModelWatch(Generic[Known]):
                 self._doubt(known)
                 self._settle(self._learn(known))
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
-            self._fail()
+            self._fail(error)
             question.set_exception(error)
         else:
             question.set_result(None)
@@ -176,11 +176,14 @@ class ModelWatch(Generic[Known]):
             self._trusted_until = math.inf
             self._asking = False
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
         with self._lock:
+            is_first = self._trusted_until == math.inf
             until = self._clock() + CHECK_INTERVAL_S
             self._trusted_until = min(self._trusted_until, until)
             self._asking = False
+        if is_first:
+            get_logger().warning(f"the {self._what} does not tell its model", error=str(error))
 
     def _unsure(self) -> Unavailable:
         return Unavailable(f"the {self._what} has another model now, or may have; ask again")
