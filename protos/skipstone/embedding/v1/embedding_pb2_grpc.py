@@ -89,9 +89,9 @@ class EmbeddingServicer:
         INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
         FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
         RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-        DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
-        UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
-        "no approximate hit".
+        DEADLINE_EXCEEDED: not scored in time; treat as "no approximate hit".
+        UNAVAILABLE: the service is shutting down, its model has just changed, or a remote reranker
+        cannot be reached; treat as "no approximate hit".
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -57,9 +57,9 @@ class EmbeddingStub:
       INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
       FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
       RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-      DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
-      UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
-        "no approximate hit".
+      DEADLINE_EXCEEDED: not scored in time; treat as "no approximate hit".
+      UNAVAILABLE: the service is shutting down, its model has just changed, or a remote reranker
+        cannot be reached; treat as "no approximate hit".
     """
 
 @_typing.type_check_only
@@ -91,9 +91,9 @@ class EmbeddingAsyncStub(EmbeddingStub):
       INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
       FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
       RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-      DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
-      UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
-        "no approximate hit".
+      DEADLINE_EXCEEDED: not scored in time; treat as "no approximate hit".
+      UNAVAILABLE: the service is shutting down, its model has just changed, or a remote reranker
+        cannot be reached; treat as "no approximate hit".
     """
 
 class EmbeddingServicer(metaclass=_abc_1.ABCMeta):
@@ -140,9 +140,9 @@ class EmbeddingServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT: empty query, no candidate, or more than max_candidates; correct the call.
           FAILED_PRECONDITION: no reranker is configured; treat as "no approximate hit".
           RESOURCE_EXHAUSTED: the queue is full; treat as "no approximate hit".
-          DEADLINE_EXCEEDED: a remote reranker took too long; treat as "no approximate hit".
-          UNAVAILABLE: the service is shutting down, or a remote reranker cannot be reached; treat as
-            "no approximate hit".
+          DEADLINE_EXCEEDED: not scored in time; treat as "no approximate hit".
+          UNAVAILABLE: the service is shutting down, its model has just changed, or a remote reranker
+            cannot be reached; treat as "no approximate hit".
         """
 
 def add_EmbeddingServicer_to_server(servicer: EmbeddingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
