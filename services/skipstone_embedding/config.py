@@ -65,7 +65,7 @@ class EmbeddingSettings(ServiceSettings):
     """Whether a model that is not here may be fetched from the hub; otherwise nothing is asked."""
 
     device: str = "cpu"
-    """Torch device the model runs on: cpu, cuda, cuda:1, mps."""
+    """Torch device the models run on: cpu, cuda, cuda:1, mps."""
 
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Element type of the weights; vectors are always float32."""
@@ -127,6 +127,12 @@ class EmbeddingSettings(ServiceSettings):
 
     reranker_instruction: str = ""
     """What Qwen3-VL-Reranker is told to judge; empty: whether it would be the same picture."""
+
+    reranker_device: str = ""
+    """Torch device of a reranker; empty: device."""
+
+    reranker_dtype: Literal["", "float32", "bfloat16", "float16"] = ""
+    """Element type of a reranker's weights; empty: dtype."""
 
     num_threads: int = Field(default=1, ge=1, le=256)
     """CPU threads of the model. One is best when services share a machine."""

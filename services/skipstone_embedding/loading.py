@@ -148,8 +148,8 @@ def load_reranker(
     from skipstone_embedding.reranker_inputs import RerankerOptions
 
     options = RerankerOptions(
-        device=settings.device,
-        dtype=settings.dtype,
+        device=settings.reranker_device or settings.device,
+        dtype=settings.reranker_dtype or settings.dtype,
         instruction=settings.reranker_instruction,
         attention=settings.attention,
         max_frames=settings.max_frames,

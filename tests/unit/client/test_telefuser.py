@@ -6,9 +6,11 @@ import asyncio
 import dataclasses
 import enum
 import importlib
+import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from tests.e2e.telefuser_host import STEPS, write_pipeline_file
+from tests.service_settings import SETTINGS
 
 from skipstone_client.adapters.telefuser.cache_config import MOVED, CacheConfig, read_cache_config
 from skipstone_client.adapters.telefuser.cache_factory import CacheServiceFactory
@@ -186,6 +189,47 @@ def test_files_count_by_their_content_and_a_file_that_is_gone_by_nothing(tmp_pat
     assert key(first_image_path=str(first)) != key(first_image_path=str(second))
     with pytest.raises(InvalidArgument, match="first_image_path"):
         key(first_image_path=str(tmp_path / "gone.png"))
+
+
+@pytest.mark.parametrize(
+    "shape", [lambda path: path, lambda path: [path], lambda path: {"a": [path]}]
+)
+@pytest.mark.parametrize("name", ["image_paths", "reference_image", "control"])
+def test_a_file_counts_by_its_content_wherever_it_is_named(
+    tmp_path: Path, name: str, shape: Callable[[str], Any]
+) -> None:
+    """Else the latent of another picture would be taken for this one's."""
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"one")
+    before = key(**{name: shape(str(picture))})
+    picture.write_bytes(b"two")
+    assert key(**{name: shape(str(picture))}) != before
+
+
+def test_an_adapter_of_the_pipeline_file_counts_by_its_size(tmp_path: Path) -> None:
+    adapter = tmp_path / "lora.safetensors"
+    adapter.write_bytes(b"1234")
+    before = key({"loras": [{"file": str(adapter)}]})
+    adapter.write_bytes(b"12345")
+    assert key({"loras": [{"file": str(adapter)}]}) != before
+
+
+@pytest.mark.parametrize("seed", [None, "drawn", 1.5, True])
+def test_a_run_of_which_nobody_tells_the_seed_is_no_repeat_of_any(seed: Any) -> None:
+    with pytest.raises(InvalidArgument, match="the seed is") as refused:
+        RunKeys({**PPL, "seed": seed}).run(FIELDS, None)
+    assert refused.value.field == "seed"
+    assert RunKeys({**PPL, "seed": seed}).run(FIELDS, 5).seed == 5
+
+
+def test_what_takes_the_place_of_a_field_is_a_setting_that_there_is() -> None:
+    settings = {cls.service_name: cls.model_fields for cls in SETTINGS}
+    told = re.findall(r"(\w+) of (\w+)", " ".join(MOVED.values()))
+    named = [(setting, service) for setting, service in told if service in settings]
+    assert len(named) > 25
+    assert [(s, service) for s, service in named if s not in settings[service]] == []
+    ours = re.findall(r"set by (skipstone_\w+)", " ".join(MOVED.values()))
+    assert set(ours) <= {field.name for field in dataclasses.fields(CacheConfig)}
 
 
 def test_the_files_of_the_model_count_by_name_and_size(tmp_path: Path) -> None:

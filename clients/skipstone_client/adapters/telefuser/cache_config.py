@@ -18,63 +18,72 @@ _HOST_MODES = (CacheMode.READ_WRITE, CacheMode.READ_ONLY, CacheMode.WRITE_ONLY)
 _MAX_CANDIDATES = 100
 """Most that the orchestrator takes."""
 
-_EMBEDDING = "the embedding service's own settings"
-_INDEX = "the vector_index service's own settings"
-_STORE = "the latent_kv service's own settings"
-_GATE = "the gate of the orchestrator and its calibration"
-_FRAMES = "the orchestrator's donor_vectors and donor_frames"
+_NOTHING = MappingProxyType(
+    {
+        "cache_strategy_type": "there is one strategy",
+        "save_async_enabled": "saves never hold up a request",
+        "save_on_full": "what a full queue cannot take is dropped and counted",
+        "save_queue_warn_threshold": "every drop is counted",
+        "vector_wait_poll_s": "a lookup does not wait for saves",
+        "vector_wait_warn_s": "a lookup does not wait for saves",
+        "vector_wait_timeout_s": "a lookup does not wait for saves",
+        "vector_dim": "the index takes what the model gives",
+        "video_embedding_fps": "frames are taken evenly spaced",
+        "video_embedding_min_pixels": "frames are only ever scaled down",
+        "video_embedding_total_pixels": "each frame has a bound of its own",
+        "rerank_batch_size": "candidates go through the model by their length",
+        "rerank_score_threshold": "the gate and its calibration decide",
+        "staircase_skip_enabled": "the calibration decides how deep a score may go",
+    }
+)
+"""Fields that have no setting here, and why they need none."""
+
+_SETTINGS = MappingProxyType(
+    {
+        "latent_cache_dir": "data_dir of latent_kv",
+        "max_cache_size_gb": "quota_bytes of latent_kv",
+        "kv_store_type": "store of latent_kv",
+        "fluxon_config_path": "store of latent_kv",
+        "vector_store_type": "engine of vector_index",
+        "faiss_index_dir": "data_dir of vector_index",
+        "qdrant_url": "url of vector_index",
+        "qdrant_api_key": "url of vector_index",
+        "text_embedding_model_path": "model of embedding",
+        "text_embedding_instruction": "default_instruction of embedding",
+        "text_embedding_device_id": "device of embedding",
+        "text_embedding_torch_dtype": "dtype of embedding",
+        "text_embedding_attn_impl": "attention of embedding",
+        "video_embedding_enabled": "donor_vectors of orchestrator",
+        "video_embedding_model_path": "model of embedding",
+        "video_embedding_instruction": "default_instruction of embedding",
+        "video_embedding_max_frames": "donor_frames of orchestrator",
+        "video_embedding_max_length": "max_tokens of embedding",
+        "video_embedding_max_pixels": "max_image_pixels of embedding",
+        "video_embedding_device_id": "device of embedding",
+        "video_embedding_torch_dtype": "dtype of embedding",
+        "video_embedding_attn_impl": "attention of embedding",
+        "video_similarity_threshold": "min_similarity of orchestrator",
+        "lookup_mode": "donor_vectors of orchestrator",
+        "rerank_enabled": "gate of orchestrator",
+        "rerank_model_path": "reranker of embedding",
+        "rerank_device_id": "reranker_device of embedding",
+        "rerank_torch_dtype": "reranker_dtype of embedding",
+        "skip_step_tau_table": "similarity_table of orchestrator",
+    }
+)
+"""Fields that a service's own setting takes the place of."""
+
+_LOGGING = ("enabled", "dir", "level", "rotation", "retention")
 
 MOVED: Mapping[str, str] = MappingProxyType(
     {
-        "latent_cache_dir": _STORE,
-        "max_cache_size_gb": _STORE,
-        "kv_store_type": _STORE,
-        "fluxon_config_path": _STORE,
-        "vector_store_type": _INDEX,
-        "vector_dim": _INDEX,
-        "faiss_index_dir": _INDEX,
-        "qdrant_url": _INDEX,
-        "qdrant_api_key": _INDEX,
-        "video_vector_collection": "the namespace (skipstone_namespace)",
-        "text_embedding_model_path": _EMBEDDING,
-        "text_embedding_instruction": _EMBEDDING,
-        "text_embedding_device_id": _EMBEDDING,
-        "text_embedding_torch_dtype": _EMBEDDING,
-        "text_embedding_attn_impl": _EMBEDDING,
-        "video_embedding_enabled": _FRAMES,
-        "video_embedding_model_path": _EMBEDDING,
-        "video_embedding_instruction": _EMBEDDING,
-        "video_embedding_fps": _EMBEDDING,
-        "video_embedding_max_frames": _FRAMES,
-        "video_embedding_max_length": _EMBEDDING,
-        "video_embedding_min_pixels": _EMBEDDING,
-        "video_embedding_max_pixels": _EMBEDDING,
-        "video_embedding_total_pixels": _EMBEDDING,
-        "video_embedding_device_id": _EMBEDDING,
-        "video_embedding_torch_dtype": _EMBEDDING,
-        "video_embedding_attn_impl": _EMBEDDING,
-        "video_similarity_threshold": _GATE,
-        "rerank_enabled": _GATE,
-        "rerank_model_path": _EMBEDDING,
-        "rerank_batch_size": _EMBEDDING,
-        "rerank_device_id": _EMBEDDING,
-        "rerank_torch_dtype": _EMBEDDING,
-        "rerank_score_threshold": _GATE,
-        "staircase_skip_enabled": _GATE,
-        "skip_step_tau_table": _GATE,
-        "lookup_mode": _FRAMES,
-        "cache_strategy_type": "nothing: there is one strategy",
-        "cache_log_enabled": "Python's logging, logger skipstone_client",
-        "cache_log_dir": "Python's logging, logger skipstone_client",
-        "cache_log_level": "Python's logging, logger skipstone_client",
-        "cache_log_rotation": "Python's logging, logger skipstone_client",
-        "cache_log_retention": "Python's logging, logger skipstone_client",
-        "save_async_enabled": "nothing: saves never hold up a request",
-        "save_on_full": "nothing: what a full queue cannot take is dropped and counted",
-        "save_queue_warn_threshold": "nothing: every drop is counted",
-        "vector_wait_poll_s": "nothing: a lookup does not wait for saves",
-        "vector_wait_warn_s": "nothing: a lookup does not wait for saves",
-        "vector_wait_timeout_s": "nothing: a lookup does not wait for saves",
+        **{name: f"it is set by {where}" for name, where in _SETTINGS.items()},
+        **{name: f"nothing sets it: {why}" for name, why in _NOTHING.items()},
+        "video_vector_collection": "it is set by skipstone_namespace",
+        **{
+            f"cache_log_{name}": "it is set by Python's logging, logger skipstone_client"
+            for name in _LOGGING
+        },
     }
 )
 """Fields of the host's cache that are not set here, and what decides instead."""
@@ -172,9 +181,7 @@ def read_cache_config(
         if name not in known and name not in MOVED:
             raise _unknown(name, [*known, *MOVED])
     warnings = tuple(
-        f"CACHE_CONFIG.{name} is not used; it is set by {MOVED[name]}"
-        for name in fields
-        if name in MOVED
+        f"CACHE_CONFIG.{name} is not used; {MOVED[name]}" for name in fields if name in MOVED
     )
     told = {name: environ[key] for name, key in _ENVIRONMENT.items() if environ.get(key)}
     told.update({name: value for name, value in fields.items() if name in known})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Mapping
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -54,7 +55,7 @@ class RunKeys:
         self._sigmas = flow_sigmas(self.num_inference_steps, self._shift)
         self._config_hash = canonical_hash(
             {
-                str(name): _plain(value, f"PPL_CONFIG.{name}")
+                str(name): _by_size(_plain(value, f"PPL_CONFIG.{name}"))
                 for name, value in self._ppl.items()
                 if name not in _NAMES_ONLY
             }
@@ -70,7 +71,8 @@ class RunKeys:
             seed: Its seed; None: the pipeline file's.
 
         Raises:
-            InvalidArgument: a field cannot be told, or says that the run has other steps.
+            InvalidArgument: a field or the seed cannot be told, or a field says that the run has
+                other steps.
         """
         steps = engine_ctx.get("num_inference_steps")
         if steps not in (None, self.num_inference_steps):
@@ -107,8 +109,20 @@ class RunKeys:
             expert_boundary=_number(self._ppl, ("boundary",), 0.0),
             library_versions=self._libraries,
         )
-        given = seed if seed is not None else self._ppl.get("seed", 0)
-        return EngineRun(fingerprint, self._sigmas, int(given) & MAX_SEED)
+        return EngineRun(fingerprint, self._sigmas, self._seed(seed))
+
+    def _seed(self, given: int | None) -> int:
+        """The seed of a request that gives one or leaves it to the pipeline file.
+
+        Raises:
+            InvalidArgument: neither tells one: whatever the host draws, its run is no repeat.
+        """
+        seed = self._ppl.get("seed", 0) if given is None else given
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise InvalidArgument(
+                f"the seed is {seed!r}", field="seed", allowed="a whole number, or none at all"
+            )
+        return seed & MAX_SEED
 
     def _first(self, engine_ctx: Mapping[str, Any], name: str) -> str:
         return str(_plain(engine_ctx.get(name) or self._ppl.get(name) or "", name))
@@ -143,11 +157,40 @@ def _field_hashes(engine_ctx: Mapping[str, Any]) -> tuple[str, ...]:
         value = engine_ctx[name]
         if value in (None, ""):
             continue
-        if name.endswith("_path"):
-            hashes.append(f"{name}={_file_hash(str(value), name)}")
-        else:
-            hashes.append(f"{name}={canonical_hash(_plain(value, name))}")
+        hashes.append(f"{name}={canonical_hash(_by_content(_plain(value, name), name))}")
     return tuple(hashes)
+
+
+def _by_content(value: Any, name: str) -> Any:
+    """A plain value with the contents of files in the place of their names.
+
+    What is called a path must be one; what is called otherwise is one where there is such a file.
+    """
+    if isinstance(value, list):
+        return [_by_content(item, name) for item in value]
+    if isinstance(value, dict):
+        return {key: _by_content(item, name) for key, item in value.items()}
+    if not isinstance(value, str) or not value:
+        return value
+    if name.endswith(("_path", "_paths")) or os.path.isfile(value):
+        return f"file:{_file_hash(value, name)}"
+    return value
+
+
+def _by_size(value: Any) -> Any:
+    """A plain value with the sizes of the files that it names.
+
+    An adapter may have gigabytes, which nobody wants to read at a start.
+    """
+    if isinstance(value, list):
+        return [_by_size(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _by_size(item) for key, item in value.items()}
+    if isinstance(value, str) and os.path.isfile(value):
+        return [value, os.path.getsize(value)]
+    if isinstance(value, str) and os.path.isabs(value) and os.path.isdir(value):
+        return [value, model_listing_hash(value)]
+    return value
 
 
 def _file_hash(path: str, name: str) -> str:
