@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
+from PIL import Image
 
 from skipstone_client import EngineRun, ReuseSession
 from skipstone_client.donor_checks import DonorRefused
@@ -154,7 +155,7 @@ class SkipstoneCallback:
             self._request = request
             reuse = _CallReuse(call, request)
             output = reuse.execute(self._pipeline, arguments)
-            request.finish(reuse.clean)
+            request.finish(reuse.clean, _pictures(output) if request.donor_frames else ())
         return output
 
     def flush(self, timeout_s: float | None = None) -> bool:
@@ -287,3 +288,12 @@ class _CallReuse(CallHooks):
     ) -> dict[str, Any]:
         self.step_done(tensors["latents"])
         return tensors
+
+
+def _pictures(output: Any) -> list[Image.Image]:
+    """All frames of what a call gives; none where it gives arrays or latents."""
+    made = output[0]
+    if not isinstance(made, list) or not made:
+        return []
+    frames = made if isinstance(made[0], Image.Image) else made[0]
+    return [frame for frame in frames if isinstance(frame, Image.Image)]

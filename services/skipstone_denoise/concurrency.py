@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,6 @@ from accelerate.hooks import AlignDevicesHook, CpuOffload, ModelHook, Sequential
 from skipstone_denoise.attention import switched_for_all
 from skipstone_denoise.guiders import guiders_of, hooks_models
 from skipstone_denoise.model_folder import ModelUnusable
-from skipstone_denoise.pipeline_probe import denoisers
 
 _GROUP_OFFLOADING = "group_offloading"
 
@@ -32,12 +31,12 @@ def check_concurrency(pipeline: Any, max_concurrent_requests: int) -> None:
 
 def moves_weights(pipeline: Any) -> bool:
     """Whether weights are moved to the device when they compute, and away again."""
-    return any(map(_is_moved, _modules(pipeline)))
+    return any(_is_moved(part) for model in _models(pipeline).values() for part in model.modules())
 
 
 def _reasons(pipeline: Any) -> Iterator[str]:
-    for name, module in denoisers(pipeline).items():
-        for backend in sorted(switched_for_all(module)):
+    for name, part in _models(pipeline).items():
+        for backend in sorted(switched_for_all(part)):
             yield (
                 f"the {name} computes attention by {backend} (attention_backend, or the environment"
                 " variable DIFFUSERS_ATTN_BACKEND), which torch switches on and off for all "
@@ -56,10 +55,12 @@ def _reasons(pipeline: Any) -> Iterator[str]:
         )
 
 
-def _modules(pipeline: Any) -> Iterator[torch.nn.Module]:
-    for part in pipeline.components.values():
-        if isinstance(part, torch.nn.Module):
-            yield from part.modules()
+def _models(pipeline: Any) -> Mapping[str, torch.nn.Module]:
+    return {
+        name: part
+        for name, part in pipeline.components.items()
+        if isinstance(part, torch.nn.Module)
+    }
 
 
 def _is_moved(module: torch.nn.Module) -> bool:

@@ -21,6 +21,12 @@ class Turns:
         self._tickets = 0
         self._served = 0
 
+    @property
+    def waiting(self) -> int:
+        """Threads that wait for their turn."""
+        with self._changed:
+            return max(0, self._tickets - self._served - 1)
+
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Waits for the turn and holds it. Not reentrant."""

@@ -21,12 +21,12 @@ from diffusers import (
 )
 from peft import LoraConfig
 from tests.unit.denoise.engine_rig import PARAMS, STEPS, Rig, open_rig, picture_of
+from tests.unit.denoise.tiny_encoders import tiny_tokenizer
 from tests.unit.denoise.tiny_pipelines import (
     cogview4_pipeline,
     flux_pipeline,
     pixart_pipeline,
     tiny_autoencoder,
-    tiny_tokenizer,
     wan_dual_pipeline,
     wan_image_pipeline,
     wan_pipeline,

@@ -138,24 +138,30 @@ def test_a_plan_with_a_picture_waits_for_the_step_that_runs_and_not_for_the_run(
     alone = rig.run(params).picture
     other = dataclasses.replace(params, reference_inputs=(picture_of("blue"),))
     planning = threading.Thread(target=rig.engine.plan, args=(other,))
-    waited, done = [], []
+    turns, encoder = rig.engine._model.turns, rig.pipeline.vae.encoder
+    assert turns is not None
+    encoded: list[bool] = []
+    steps: list[int] = []
 
     def meanwhile(*_: Any) -> None:
-        if not waited:
+        steps.append(len(encoded))
+        if len(steps) == 1:
+            handles.append(encoder.register_forward_hook(lambda *_: encoded.append(True)))
             planning.start()
-            planning.join(0.5)
-            waited.append(planning.is_alive())
-        else:
-            done.append(not planning.is_alive())
+            while not (turns.waiting or encoded):
+                planning.join(0.01)
 
     where.computing.clear()
     where.disturbed.clear()
-    handle = rig.pipeline.transformer.blocks[0].register_forward_pre_hook(meanwhile)
+    handles = [rig.pipeline.transformer.blocks[0].register_forward_pre_hook(meanwhile)]
     assert rig.run(params).picture == alone
-    handle.remove()
+    planning.join()
+    for handle in handles:
+        handle.remove()
     assert where.disturbed == []
-    assert waited == [True]
-    assert done[0]
+    # Nothing was encoded in the first step, and all of it before the second.
+    assert steps[:2] == [0, len(encoded)]
+    assert encoded
     if block_cache is None:
         assert rig.run(FROM_PICTURE).picture == plain.picture
 

@@ -21,44 +21,8 @@ from diffusers import (
     WanPipeline,
     WanTransformer3DModel,
 )
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModel,
-    GlmConfig,
-    GlmModel,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5EncoderModel,
-    UMT5Config,
-    UMT5EncoderModel,
-)
-
-WORDS = (
-    "[PAD]",
-    "[UNK]",
-    "[BOS]",
-    "a",
-    "red",
-    "blue",
-    "green",
-    "circle",
-    "square",
-    "picture",
-    "small",
-)
-
-
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    # As real ones do, so that the empty prompt is not an empty sequence.
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[BOS] $A", special_tokens=[("[BOS]", 2)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64
-    )
+from tests.unit.denoise.tiny_encoders import WORDS, awake, clip, t5, tiny_tokenizer
+from transformers import GlmConfig, GlmModel, UMT5Config, UMT5EncoderModel
 
 
 def tiny_autoencoder() -> AutoencoderKL:
@@ -72,12 +36,6 @@ def tiny_autoencoder() -> AutoencoderKL:
         norm_num_groups=4,
         sample_size=16,
     )
-
-
-def _awake(module: torch.nn.Module) -> None:
-    """Gives every parameter random values: some are zero at first, so that blocks do nothing."""
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.15)
 
 
 def cogview4_pipeline(scheduler: Any = None, seed: int = 0) -> CogView4Pipeline:
@@ -97,7 +55,7 @@ def cogview4_pipeline(scheduler: Any = None, seed: int = 0) -> CogView4Pipeline:
         sample_size=16,
         rope_axes_dim=(4, 4),
     )
-    _awake(transformer)
+    awake(transformer)
     encoder = GlmModel(
         GlmConfig(
             vocab_size=len(WORDS),
@@ -137,10 +95,8 @@ def pixart_pipeline(scheduler: Any = None, seed: int = 0) -> PixArtSigmaPipeline
         caption_channels=16,
         use_additional_conditions=False,
     )
-    _awake(transformer)
-    encoder = T5EncoderModel(
-        T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    )
+    awake(transformer)
+    encoder = t5()
     return PixArtSigmaPipeline(
         tokenizer=tiny_tokenizer(),
         text_encoder=encoder,
@@ -165,29 +121,15 @@ def flux_pipeline(scheduler: Any = None, seed: int = 0) -> FluxPipeline:
         axes_dims_rope=(4, 4, 8),
         guidance_embeds=True,
     )
-    _awake(transformer)
-    clip = CLIPTextModel(
-        CLIPTextConfig(
-            vocab_size=len(WORDS),
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=64,
-            bos_token_id=2,
-            eos_token_id=2,
-            pad_token_id=0,
-        )
-    )
-    encoder = T5EncoderModel(
-        T5Config(vocab_size=len(WORDS), d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    )
+    awake(transformer)
+    clip_encoder = clip()
+    encoder = t5()
     autoencoder = tiny_autoencoder()
     autoencoder.register_to_config(shift_factor=0.1)
     return FluxPipeline(
         scheduler=scheduler or FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
         vae=autoencoder,
-        text_encoder=clip,
+        text_encoder=clip_encoder,
         tokenizer=tiny_tokenizer(),
         text_encoder_2=encoder,
         tokenizer_2=tiny_tokenizer(),
@@ -227,7 +169,7 @@ def wan_transformer(in_channels: int, **config: Any) -> WanTransformer3DModel:
         rope_max_seq_len=32,
         **config,
     )
-    _awake(transformer)
+    awake(transformer)
     return transformer
 
 

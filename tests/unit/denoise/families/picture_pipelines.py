@@ -6,7 +6,7 @@ from typing import Any
 
 import diffusers
 import torch
-from tests.unit.denoise.families.tiny_encoders import (
+from tests.unit.denoise.tiny_encoders import (
     WIDTH,
     awake,
     chat_processor,
@@ -17,8 +17,9 @@ from tests.unit.denoise.families.tiny_encoders import (
     qwen3,
     qwen25_vl,
     t5,
+    tiny_tokenizer,
 )
-from tests.unit.denoise.tiny_pipelines import tiny_autoencoder, tiny_tokenizer
+from tests.unit.denoise.tiny_pipelines import tiny_autoencoder
 
 _HEADS = {"attention_head_dim": 16, "num_attention_heads": 2}
 _ROPE = (4, 6, 6)

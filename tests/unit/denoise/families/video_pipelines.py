@@ -8,7 +8,7 @@ import diffusers
 import torch
 import transformers
 from diffusers.guiders import ClassifierFreeGuidance
-from tests.unit.denoise.families.tiny_encoders import (
+from tests.unit.denoise.tiny_encoders import (
     WIDTH,
     awake,
     byt5,
@@ -19,9 +19,9 @@ from tests.unit.denoise.families.tiny_encoders import (
     llama,
     qwen25_vl_text,
     t5,
+    tiny_tokenizer,
 )
 from tests.unit.denoise.tiny_pipelines import (
-    tiny_tokenizer,
     wan_components,
     wan_transformer,
 )

@@ -6,8 +6,21 @@ from typing import Any
 
 import torch
 import transformers
-from tests.unit.denoise.tiny_pipelines import WORDS, tiny_tokenizer
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+WORDS = (
+    "[PAD]",
+    "[UNK]",
+    "[BOS]",
+    "a",
+    "red",
+    "blue",
+    "green",
+    "circle",
+    "square",
+    "picture",
+    "small",
+)
 
 WIDTH = 16
 _HEADS = {
@@ -19,6 +32,19 @@ _HEADS = {
 _ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10_000.0}
 _CHAT = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}\
 {% for part in m.content %}{{ part.text }}{% endfor %}{% endif %} {% endfor %}"
+
+
+def tiny_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """A token for every word."""
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    # As real ones do, so that the empty prompt is not an empty sequence.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[BOS] $A", special_tokens=[("[BOS]", 2)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64
+    )
 
 
 def chat_tokenizer() -> transformers.PreTrainedTokenizerFast:
