@@ -147,6 +147,7 @@ class ReuseRig:
 
     def __init__(self, form: str) -> None:
         self._form = form
+        self.embedder = fakes.BagOfWords()
         self.index = fakes.MemoryIndex()
         self.store = MemoryStore(max_snapshot_bytes=1 << 20)
         self.orchestrator_target = ""
@@ -191,9 +192,7 @@ def open_reuse_rig(form: str = "sync", **settings: Any) -> Iterator[ReuseRig]:
             async with AsyncLatentKVClient(rig.latent_kv_target) as store:
                 orchestrator = Orchestrator(
                     OrchestratorSettings(**{**QUIET, **settings}),
-                    Backends(
-                        fakes.BagOfWords(), rig.index, store, fakes.Executor(fakes.MemoryStore())
-                    ),
+                    Backends(rig.embedder, rig.index, store, fakes.Executor(fakes.MemoryStore())),
                     SimilarityGate(),
                     version="1",
                     clock=time.monotonic,

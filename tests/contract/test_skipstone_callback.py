@@ -309,3 +309,21 @@ def test_a_scheduler_of_second_order_serves_exact_repeats_only(rig: ReuseRig) ->
         skipstone(PROMPT, **arguments(2, **UNBINNED))
         assert skipstone.provenance.reason in ("NOT_ALLOWED", "NO_CANDIDATE")
     assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "more", "count"),
+    [
+        pytest.param(cogview4_pipeline, {}, 1, id="picture"),
+        pytest.param(wan_pipeline, {"num_frames": 9}, 3, id="clip", marks=pytest.mark.long),
+    ],
+)
+def test_what_a_call_shows_is_what_its_run_is_found_by(
+    make: Make, more: dict[str, Any], count: int
+) -> None:
+    with open_reuse_rig(donor_vectors="frames", donor_frames=3) as rig, rig.session() as session:
+        skipstone = SkipstoneCallback(make(), session)
+        for output_type in ("pil", "np"):
+            skipstone(PROMPT, **arguments(**more, output_type=output_type))
+            assert skipstone.flush(30.0)
+        assert [len(frames) for frames in rig.embedder.seen] == [count]

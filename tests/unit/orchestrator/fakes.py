@@ -122,7 +122,7 @@ class BagOfWords(Service):
         self.seen.append(item.frames)
         if self.is_blind:
             return [InvalidArgument("the model reads no frames", field="frames")]
-        text = " ".join(frame.data.decode() for frame in item.frames)
+        text = " ".join(frame.data.decode(errors="replace") for frame in item.frames)
         return [await self.embed_text(text, namespace=namespace)]
 
     async def get_capabilities(self) -> EmbeddingCapabilities:
