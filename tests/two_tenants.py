@@ -27,6 +27,7 @@ from skipstone_client.aio import (
 )
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.server import mount as mount_store
+from skipstone_latent_kv.store import LatentStore
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_orchestrator.gate import SimilarityGate
 from skipstone_orchestrator.server import mounted
@@ -42,6 +43,7 @@ from skipstone_shared.latents import LatentRef, SnapshotMetadata, checksum, comp
 from skipstone_shared.orchestration import CacheOptions, Entry, LookupDecision
 from skipstone_shared.tensor_messages import parts_of
 from skipstone_vector_index.flat_index import FlatIndex
+from skipstone_vector_index.index import ServedIndex
 from skipstone_vector_index.server import mount as mount_index
 
 TENANTS = ("a", "b")
@@ -74,6 +76,9 @@ SHARES = {
 }
 """What tenants do, and how often."""
 
+Open = Callable[[Path], tuple[LatentStore, ServedIndex]]
+"""Opens an empty store and an empty index; the path is a folder that is not there yet."""
+
 Answer = Any
 """What a tenant is told, without times; equal for equal."""
 
@@ -91,7 +96,7 @@ class Words(fakes.BagOfWords):
 class KeptTexts(fakes.MemoryStore):
     """The executor's latents, which are texts, in the store that everybody else reads."""
 
-    def __init__(self, kept: MemoryStore) -> None:
+    def __init__(self, kept: LatentStore) -> None:
         super().__init__()
         self._kept = kept
 
@@ -114,7 +119,7 @@ class KeptTexts(fakes.MemoryStore):
         return found.metadata, codes.tobytes().decode()
 
 
-def orchestrator(index: Any, store: Any, kept: MemoryStore) -> Orchestrator:
+def orchestrator(index: Any, store: Any, kept: LatentStore) -> Orchestrator:
     executor = fakes.Executor(KeptTexts(kept))
     return Orchestrator(
         OrchestratorSettings(**{**QUIET, **PATIENT}),
@@ -243,8 +248,15 @@ def _access_file(folder: Path) -> Path:
     return path
 
 
+def in_memory(folder: Path) -> tuple[LatentStore, ServedIndex]:
+    """The quickest backends."""
+    return MemoryStore(), FlatIndex()
+
+
 @asynccontextmanager
-async def deployment(access_file: Path | None, *tenants: str) -> AsyncIterator[dict[str, Tenant]]:
+async def deployment(
+    access_file: Path | None, *tenants: str, backends: tuple[LatentStore, ServedIndex] | None = None
+) -> AsyncIterator[dict[str, Tenant]]:
     """Real servers of orchestrator, vector_index and latent_kv; tenants have tokens where asked."""
     settings = InProcessSettings(access_file=access_file)
 
@@ -253,11 +265,11 @@ async def deployment(access_file: Path | None, *tenants: str) -> AsyncIterator[d
 
     async with AsyncExitStack() as stack:
         servers = stack.enter_context(ExitStack())
-        kept = MemoryStore()
+        kept, found_by = backends or in_memory(Path())
         store_target = servers.enter_context(
             in_process_server(mount_store(kept, on_stop=[kept.close]), settings)
         )
-        index_target = servers.enter_context(in_process_server(mount_index(FlatIndex()), settings))
+        index_target = servers.enter_context(in_process_server(mount_index(found_by), settings))
         root = credentials("root")
         index = AsyncVectorIndexClient(index_target, timeout_s=PATIENCE_S, credentials=root)
         store = AsyncLatentKVClient(store_target, timeout_s=PATIENCE_S, credentials=root)
@@ -348,14 +360,21 @@ async def _told(call: Callable[..., Awaitable[Answer]], args: tuple[Any, ...]) -
         return (type(error), error.reason, error.message)
 
 
-async def fuzz(lookups: int, seed: int, folder: Path) -> Fuzz:
-    """Runs requests of two tenants on one deployment, and each on one of its own."""
+async def fuzz(lookups: int, seed: int, folder: Path, opened: Open = in_memory) -> Fuzz:
+    """Runs requests of two tenants on one deployment, and each on one of its own.
+
+    Args:
+        lookups: How many are compared.
+        seed: Of the requests.
+        folder: For files.
+        opened: The backends of each deployment.
+    """
     made = Fuzz(seed)
     access = _access_file(folder)
     async with (
-        deployment(access, *TENANTS) as shared,
-        deployment(access, "a") as alone_a,
-        deployment(access, "b") as alone_b,
+        deployment(access, *TENANTS, backends=opened(folder / "shared")) as shared,
+        deployment(access, "a", backends=opened(folder / "alone-a")) as alone_a,
+        deployment(access, "b", backends=opened(folder / "alone-b")) as alone_b,
     ):
         await made.run(lookups, shared, {**alone_a, **alone_b})
     return made

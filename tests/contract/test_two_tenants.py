@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 from tests import two_tenants
-from tests.two_tenants import Fuzz, Tenant, fuzz
+from tests.servers.postgres import shared_postgres
+from tests.servers.redis_server import shared_redis
+from tests.two_tenants import Fuzz, Open, Tenant, fuzz
 
+from skipstone_latent_kv.lmdb_store import LmdbStore
+from skipstone_latent_kv.redis_store import RedisStore
+from skipstone_latent_kv.store import LatentStore
 from skipstone_shared.orchestration import CacheOptions
+from skipstone_vector_index.engine_index import EngineIndex
+from skipstone_vector_index.hnsw_index import HnswIndex
+from skipstone_vector_index.index import ServedIndex
+from skipstone_vector_index.pgvector_engine import PgvectorEngine
+from skipstone_vector_index.record_log import RecordLog
+from skipstone_vector_index.vector_form import VectorForm
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +49,29 @@ def test_each_is_told_what_it_would_be_told_alone(lookups: int, seed: int, tmp_p
     assert found.crossings == []
     assert found.lookups == lookups
     assert found.hits > lookups / 10, "few hits would prove little"
+
+
+def lmdb_and_hnswlib(folder: Path) -> tuple[LatentStore, ServedIndex]:
+    store = LmdbStore(folder / "store", initial_map_bytes=1 << 20)
+    return store, HnswIndex(RecordLog(folder / "index", 1 << 28, fsync=False))
+
+
+def redis_and_pgvector(folder: Path) -> tuple[LatentStore, ServedIndex]:
+    name = f"t{uuid.uuid4().hex}"
+    engine = PgvectorEngine(shared_postgres().url, name)
+    return RedisStore(shared_redis().address, prefix=name), EngineIndex(engine, VectorForm())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("backends", [lmdb_and_hnswlib, redis_and_pgvector])
+def test_each_is_told_the_same_on_backends_that_keep_partitions_their_own_way(
+    backends: Open, tmp_path: Path
+) -> None:
+    found = asyncio.run(fuzz(1000, 11, tmp_path, backends))
+    assert found.crossings == []
+    assert found.lookups == 1000
+    assert found.hits > 100, "few hits would prove little"
 
 
 def test_a_crossing_is_noticed(tmp_path: Path) -> None:
