@@ -12,7 +12,7 @@ SECONDS := 600
 TARGET := all
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: audit calibration chart fuzz images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
+.PHONY: audit audit-code calibration chart fuzz images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -39,6 +39,7 @@ check: $(STAMP) ## everything a change must pass besides the tests
 	$(PY) protos/generate.py --check
 	$(BIN)/buf lint
 	$(PY) -m pytest -q tests/unit/protos
+	@$(MAKE) --no-print-directory audit-code
 
 fix: $(STAMP) ## repair what `check` refuses, where a tool can
 	$(BIN)/ruff check --fix .
@@ -58,11 +59,17 @@ test-faults: $(STAMP) ## kill, damage, fill and stall the stores, 200 rounds eac
 fuzz: $(STAMP) ## fuzz all readers of bytes, SECONDS=600; TARGET=messages for one of them
 	$(PY) -m tests.fuzz $(TARGET) --seconds $(SECONDS) --corpus out/fuzz/$(TARGET)
 
-# In an environment of its own. --strict, since a mirror without advisories would let all pass.
-audit: $(STAMP) ## known holes of the pinned packages (asks PyPI), and risky code of our own
+# In an environment of its own, so that what audits is no part of what is audited.
+$(AUDIT)/bin/bandit:
+	@$(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/pip install --disable-pip-version-check --quiet pip-audit==2.10.1 bandit==1.9.4
+
+audit-code: $(STAMP) $(AUDIT)/bin/bandit ## risky code of our own, packages that do not fit each other
 	$(BIN)/pip check
-	@test -x $(AUDIT)/bin/bandit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit==2.10.1 bandit==1.9.4; }
 	$(AUDIT)/bin/bandit --quiet --recursive services clients shared -ll --skip B104,B608,B615
+
+# --strict, since a mirror without advisories would let all pass.
+audit: audit-code ## the same, and known holes of the pinned packages (asks PyPI)
 	$(AUDIT)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
