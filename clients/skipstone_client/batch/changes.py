@@ -89,8 +89,9 @@ def changes(outcome: Outcome, row: Row, maker: Maker, models: Models) -> list[st
     found = []
     if outcome.target != maker.target:
         found.append(f"target {maker.target}, was {outcome.target or 'not told'}")
-    if outcome.model_id != maker.model_id:
-        found.append(f"model {maker.model_id}, was {outcome.model_id or 'not told'}")
+    # Not told where no executor answered when the batch began: the key tells more.
+    if outcome.model_id and maker.model_id and outcome.model_id != maker.model_id:
+        found.append(f"model {maker.model_id}, was {outcome.model_id}")
     if outcome.asked != row.asked:
         found += _changed_options(outcome.options, maker.options)
     if not found:
@@ -98,7 +99,7 @@ def changes(outcome: Outcome, row: Row, maker: Maker, models: Models) -> list[st
         now = models.key(row)
         if now is None or (now and before and now != before):
             found.append(
-                f"what model {maker.model_id} runs with (key {now or 'none'}, was {before}): "
+                f"what the model runs with (key {now or 'none'}, was {before}): "
                 "weights, defaults, settings or versions"
             )
     return found

@@ -143,7 +143,7 @@ def test_the_same_command_counts_what_is_done_and_asks_once_for_equal_runs(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ("weights", "what model model-1 runs with (key w2-8, was w1-8)"),
+        ("weights", "what the model runs with (key w2-8, was w1-8)"),
         ("model", "model model-2, was model-1"),
         ("address", "target "),
         ("options", "steps 9, was 8; shift 3.0, was not given"),
@@ -201,7 +201,7 @@ def test_a_model_that_has_no_such_run_is_another_one(model: Model, words: list[s
     model.weights = "small"
     stopped = run(*words, "--steps", "9")
     assert stopped.exit_code == 1
-    assert "what model model-1 runs with (key none, was w1-9)" in stopped.stderr
+    assert "what the model runs with (key none, was w1-9)" in stopped.stderr
 
 
 def test_a_model_that_changes_while_a_batch_runs_is_told_at_its_end_and_by_the_next_run(
@@ -227,6 +227,16 @@ def test_rows_that_are_new_in_the_file_are_no_change(
     (tmp_path / "prompts.txt").write_text("c\na\nb\n")
     assert "3 of 3 done, 2 of them before" in run(*words).stdout
     assert model.made[2:] == ["c"]
+
+
+def test_a_model_that_is_not_told_is_known_by_what_it_runs_with(
+    model: Model, words: list[str]
+) -> None:
+    run(*words)
+    model.model_id = ""  # as when no executor answers in time
+    assert "2 of them before" in run(*words).stdout
+    model.weights = "w2"
+    assert "what the model runs with" in run(*words).stderr
 
 
 def test_a_caller_that_may_not_ask_goes_by_the_name_of_the_model(
