@@ -74,12 +74,6 @@ class ReferenceFiles:
         if path not in self._seen:
             data = _read(path, field)
             kind = _media_type(data)
-            if not 0 < len(data) <= MAX_REFERENCE_BYTES:
-                raise InvalidArgument(
-                    f"{path} has {len(data)} bytes",
-                    field=field,
-                    allowed=f"1 to {MAX_REFERENCE_BYTES} bytes",
-                )
             if kind is None:
                 raise InvalidArgument(
                     f"{path} is of another kind", field=field, allowed="PNG, JPEG or MP4"
@@ -109,7 +103,16 @@ def _media_type(data: bytes) -> str | None:
 
 def _read(path: Path, field: str) -> bytes:
     try:
-        return path.read_bytes()
+        if path.exists() and not path.is_file():
+            raise InvalidArgument(f"{path} is no file", field=field)  # a device may never end
+        with path.open("rb") as file:
+            data = file.read(MAX_REFERENCE_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidArgument(f"cannot read {path}: {why}", field=field) from None
+    if not 0 < len(data) <= MAX_REFERENCE_BYTES:
+        size = f"more than {MAX_REFERENCE_BYTES}" if data else "0"
+        raise InvalidArgument(
+            f"{path} has {size} bytes", field=field, allowed=f"1 to {MAX_REFERENCE_BYTES} bytes"
+        )
+    return data

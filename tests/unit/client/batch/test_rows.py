@@ -184,6 +184,8 @@ def test_keys_stay_when_rows_are_put_before_and_differ_for_equal_rows(tmp_path):
         ("prompts.jsonl", '{"prompt": "\\ud800"}', "prompt"),
         ("prompts.jsonl", '{"prompt": "a", "image": "no.png"}', "row 1 of"),
         ("prompts.jsonl", '{"prompt": "a", "mask": "no.png"}', "mask: cannot read"),
+        ("prompts.jsonl", '{"prompt": "a", "mask": "/dev/zero"}', "/dev/zero is no file"),
+        ("prompts.jsonl", '{"prompt": "a", "mask": "a\\u0000"}', "mask: cannot read"),
         ("prompts.jsonl", '{"prompt": "a", "image": "prompts.jsonl"}', "PNG, JPEG or MP4"),
         ("prompts.jsonl", '{"prompt": "a", "adapters": {"style": "much"}}', "NAME=SCALE"),
         ("prompts.csv", "prompt,key_steps\na,5;7\n", "key_steps: '5;7' are no steps"),
