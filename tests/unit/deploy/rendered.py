@@ -233,7 +233,9 @@ def render(values: Mapping[str, Any], name: str = "demo") -> list[Manifest]:
     """The objects of a release."""
     files = _chart().render(dict(values), name=name, namespace=NAMESPACE)
     texts = [text for path, text in files.items() if path.endswith(".yaml")]
-    return [found for text in texts for found in yaml.safe_load_all(text) if found]
+    # The parser in C, where there is one, takes a tenth of the time.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [found for text in texts for found in yaml.load_all(text, loader) if found]
 
 
 @functools.cache

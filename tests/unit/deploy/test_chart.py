@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 import kubernetes_validate
@@ -11,7 +13,17 @@ import yaml
 from helm.values_schema import SCHEMA, SETTINGS, never_set, set_by_the_chart, whole_schema
 from helm_python.chart import lint
 from helm_python.errors import HelmError
-from tests.unit.deploy.rendered import CHART, RELEASES, of_kind, release, render, workloads
+from pydantic import ValidationError
+from tests.unit.deploy.combinations import ALL_RELEASES, COMBINATIONS, PAIRS, SWITCHES, any_release
+from tests.unit.deploy.rendered import (
+    CHART,
+    RELEASES,
+    Manifest,
+    of_kind,
+    release,
+    render,
+    workloads,
+)
 
 SHAPES = ("defaults", "everything", "nothing kept", "stores outside", "as little as possible")
 """Releases that have every field between them; a schema takes a tenth of a second per object."""
@@ -19,25 +31,72 @@ SHAPES = ("defaults", "everything", "nothing kept", "stores outside", "as little
 LOWEST = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["kubeVersion"]
 
 
-@pytest.mark.parametrize("name", RELEASES)
+def long(names: Iterable[str]) -> Iterator[Any]:
+    """Cases for the long suite."""
+    return (pytest.param(name, marks=pytest.mark.long) for name in names)
+
+
+@pytest.mark.parametrize("name", [*RELEASES, *long(COMBINATIONS)])
 def test_every_release_passes_lint(name: str) -> None:
-    report = lint(CHART, dict(RELEASES[name]), strict=True)
+    report = lint(CHART, dict(ALL_RELEASES[name]), strict=True)
     told = [message for message in report["messages"] if message["severity"] > 1]
     assert (told, report["errors"], report["total_charts_linted"]) == ([], [], 1)
 
 
 @pytest.mark.parametrize("version", ["lowest", "highest"])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [*SHAPES, *long(ALL_RELEASES.keys() - SHAPES)])
 def test_every_object_is_valid_in_the_lowest_and_the_highest_version(
     name: str, version: str
 ) -> None:
     lowest = LOWEST.removeprefix(">=").removesuffix(".0-0")
     wanted = lowest if version == "lowest" else kubernetes_validate.latest_version()
-    manifests = release(name)
+    manifests = any_release(name)
     assert manifests
     for manifest in manifests:
         if manifest["kind"] != "PodMonitor":  # of the Prometheus operator
             kubernetes_validate.validate(manifest, wanted, strict=True)
+
+
+def check_by_the_operator(monitor: Manifest) -> None:
+    """Raises what the schema of the operator (v0.80.1) would; unknown fields count too."""
+    # Here, since it takes seconds to import.
+    from cloudcoil.models.prometheus_operator.v1 import PodMonitor
+
+    known = PodMonitor.model_validate(monitor).model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
+    assert known == monitor
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    [name for name, values in ALL_RELEASES.items() if "podMonitor" in values.get("metrics", {})],
+)
+def test_the_pod_monitor_is_one_of_the_prometheus_operator(name: str) -> None:
+    is_measured = ALL_RELEASES[name]["metrics"].get("enabled", True)
+    monitors = list(of_kind(any_release(name), "PodMonitor"))
+    assert len(monitors) == is_measured
+    for monitor in monitors:
+        check_by_the_operator(monitor)
+
+
+@pytest.mark.long
+def test_a_pod_monitor_with_a_wrong_field_or_value_would_be_noticed() -> None:
+    for wrong in ({"sourceLabel": ["x"]}, {"action": "rename"}):
+        (monitor,) = of_kind(copy.deepcopy(release("everything")), "PodMonitor")
+        monitor["spec"]["podMetricsEndpoints"][0]["relabelings"][0].update(wrong)
+        with pytest.raises((AssertionError, ValidationError)):
+            check_by_the_operator(monitor)
+
+
+def test_any_two_choices_meet_in_a_release() -> None:
+    """Written down in the names of the combinations, which have the choices but the defaults."""
+    found = {frozenset(name.split(", ")) for name in PAIRS}
+    defaults = {next(iter(choices)) for choices in SWITCHES.values()}
+    for first, second in itertools.combinations(SWITCHES.values(), 2):
+        for pair in itertools.product(first.keys() - defaults, second.keys() - defaults):
+            assert any(chosen.issuperset(pair) for chosen in found), pair
 
 
 def test_an_older_version_is_refused_for_a_reason() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pytest
-from tests.unit.deploy.rendered import (
-    RELEASES,
-    Manifest,
-    Workload,
-    of_kind,
-    release,
-    selects,
-    workloads,
+from tests.unit.deploy.combinations import ALL_RELEASES
+from tests.unit.deploy.combinations import any_release as release
+from tests.unit.deploy.rendered import Manifest, Workload, of_kind, selects, workloads
+
+pytestmark = pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, values in ALL_RELEASES.items()
+        if values.get("networkPolicy", {}).get("enabled", True)
+    ],
 )
-
-WITHOUT = "as little as possible"
-
-pytestmark = pytest.mark.parametrize("name", [name for name in RELEASES if name != WITHOUT])
 
 
 def test_only_those_may_talk_who_call_each_other(name: str) -> None:
@@ -45,6 +44,7 @@ def test_targets_outside_of_the_release_can_be_reached(name: str) -> None:
 
 def test_clients_may_call_the_front_alone(name: str) -> None:
     client = {"skipstone.dev/client": "true"}
+    is_let_in = ALL_RELEASES[name].get("networkPolicy", {}).get("clients", [client]) != []
     found = workloads(release(name))
     open_to_client = [
         workload.key
@@ -56,7 +56,8 @@ def test_clients_may_call_the_front_alone(name: str) -> None:
     ]
     keys = [workload.key for workload in found]
     fronts = [key for key in keys if key in ("orchestrator", "gateway")]
-    assert open_to_client == (fronts if "orchestrator" in keys else keys)
+    expected = fronts if "orchestrator" in keys else keys
+    assert open_to_client == (expected if is_let_in else [])
 
 
 def calls(source: Workload, destination: Workload) -> bool:

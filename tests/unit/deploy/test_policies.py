@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pool
-from tests.unit.deploy.rendered import (
-    RELEASES,
-    Manifest,
-    Workload,
-    of_kind,
-    release,
-    selects,
-    workloads,
-)
+from tests.unit.deploy.combinations import ALL_RELEASES
+from tests.unit.deploy.combinations import any_release as release
+from tests.unit.deploy.rendered import Manifest, Workload, of_kind, selects, workloads
 
 from skipstone.denoise.v1 import denoise_pb2
 from skipstone.embedding.v1 import embedding_pb2
@@ -36,7 +30,7 @@ SERVICES = {
 }
 UNITS = {"": 1.0, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 1e3, "M": 1e6}
 
-pytestmark = pytest.mark.parametrize("name", RELEASES)
+pytestmark = pytest.mark.parametrize("name", ALL_RELEASES)
 
 
 def all_workloads(name: str) -> list[Workload]:
