@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.servers.milvus import shared_milvus
 from tests.servers.milvus_lite import milvus_url
 from tests.servers.postgres import shared_postgres
 
@@ -88,6 +89,12 @@ def make_milvus(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     return EngineIndex(CollectionEngine(collections), VectorForm(), clock)
 
 
+def make_milvus_server(tmp_path: Path, stack: ExitStack) -> VectorIndex:
+    """Milvus itself; the one above is Milvus Lite, unless somebody names another."""
+    collections = MilvusCollections(shared_milvus().url, f"t{uuid.uuid4().hex}")
+    return EngineIndex(CollectionEngine(collections), VectorForm(), clock)
+
+
 def make_qdrant(tmp_path: Path, stack: ExitStack) -> VectorIndex:
     """A server where somebody has one, else Qdrant's local mode: no registry has its server."""
     url = os.environ.get("SKIPSTONE_TEST_QDRANT_URL", "file://")
@@ -105,6 +112,7 @@ IMPLEMENTATIONS = [
     pytest.param(make_milvus),
     pytest.param(make_qdrant),
     pytest.param(make_pgvector_graph, marks=pytest.mark.long),
+    pytest.param(make_milvus_server, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
 ]
 
 
