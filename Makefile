@@ -123,6 +123,7 @@ IMAGE_PREFIX ?= skipstone
 IMAGE_TAG ?= 0.1.0
 IMAGES ?= latent-kv vector-index orchestrator gateway embedding denoise
 images: ## build an image per service; IMAGE_BUILD="buildah bud" IMAGES=latent-kv
-	@set -e; for name in $(IMAGES); do \
-	  $(IMAGE_BUILD) --file deploy/images/Dockerfile --target $$name --tag $(IMAGE_PREFIX)/$$name:$(IMAGE_TAG) .; \
+	@set -e; digest=$$(python3 deploy/images/source_digest.py); for name in $(IMAGES); do \
+	  $(IMAGE_BUILD) --file deploy/images/Dockerfile --build-arg SOURCE_DIGEST=$$digest --target $$name \
+	    --tag $(IMAGE_PREFIX)/$$name:$(IMAGE_TAG) .; \
 	done

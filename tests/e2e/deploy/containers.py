@@ -12,12 +12,15 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from images.source_digest import source_digest
 from tests.e2e.deploy.pods import Pod
-from tests.unit.deploy.rendered import Workload
+from tests.unit.deploy.rendered import CHART, Workload
 
 REGISTRY = "localhost/skipstone"
 """Where the tests look for images: `make images IMAGE_PREFIX=localhost/skipstone`."""
@@ -42,20 +45,41 @@ def podman(*words: str, timeout_s: float = 120.0) -> str:
     return done.stdout.strip()
 
 
+def image_of(component: str) -> str:
+    """Name of the image that a release of the chart runs."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    return f"{REGISTRY}/{component}:{chart['appVersion']}"
+
+
+def sources() -> dict[str, str]:
+    """What the images on this machine say of the code they hold, by their names."""
+    found = json.loads(podman("images", "--format", "json")) or []
+    return {
+        name: (image.get("Labels") or {}).get("dev.skipstone.source", "unknown")
+        for image in found
+        for name in image.get("Names") or ()
+    }
+
+
 def require_images(*components: str) -> None:
-    """Skips where podman or an image is missing."""
+    """Skips where podman or an image is missing, and fails where one is of other code."""
     if shutil.which("podman") is None:
         pytest.skip("NOT TESTED: podman is missing (apt-get install podman runc netavark)")
-    found = json.loads(podman("images", "--format", "json")) or []
-    images = [image for one in found for image in one.get("Names") or ()]
-    missing = [
-        name for name in components if not any(i.startswith(f"{REGISTRY}/{name}:") for i in images)
-    ]
+    known, wanted = sources(), source_digest()
+    missing = [name for name in components if image_of(name) not in known]
     if missing:
-        pytest.skip(
-            f"NOT TESTED: no images of {', '.join(missing)}: "
-            f'make images IMAGE_BUILD="buildah bud --layers" IMAGE_PREFIX={REGISTRY}'
-        )
+        pytest.skip(f"NOT TESTED: no images of {', '.join(missing)}: {_build(missing)}")
+    stale = [name for name in components if known[image_of(name)] != wanted]
+    if stale:
+        pytest.fail(f"the images of {', '.join(stale)} are of other code: {_build(stale)}")
+
+
+def _build(components: Sequence[str]) -> str:
+    names = " ".join(components)
+    return (
+        f'make images IMAGES="{names}" IMAGE_PREFIX={REGISTRY} '
+        'IMAGE_BUILD="buildah bud --isolation chroot --layers"'
+    )
 
 
 class Network:

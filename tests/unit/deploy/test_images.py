@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from images.source_digest import source_digest
 from tests.unit.deploy.rendered import COMPONENTS, REPOSITORY, release, workloads
 
 from skipstone_shared.ports import DEFAULT_PORTS
@@ -89,3 +90,43 @@ def test_what_the_images_copy_is_in_the_build_context() -> None:
         for word in line.split()[:-1]
     }
     assert copied == kept
+
+
+def test_the_digest_of_the_sources_changes_with_what_the_images_hold(tmp_path: Path) -> None:
+    files = {
+        ".dockerignore": "*\n!services\n!README.md\n**/__pycache__\n**/*.py[cod]\n",
+        "deploy/images/Dockerfile": "FROM scratch",
+        "services/a.py": "a = 1",
+        "README.md": "# A",
+    }
+
+    def digest(**changed: str) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for name, text in {**files, **changed}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return source_digest(folder)
+
+    same = {
+        digest(),
+        digest(**{"services/__pycache__/a.cpython-311.pyc": "compiled"}),
+        digest(**{"tests/test_a.py": "not copied"}),
+    }
+    other = {
+        digest(**{"services/a.py": "a = 2"}),
+        digest(**{"services/b.py": "b = 1"}),
+        digest(**{"README.md": "# B"}),
+        digest(**{"deploy/images/Dockerfile": "FROM debian"}),
+    }
+    assert len(same) == 1
+    assert len(other) == 4
+    assert not same & other
+
+
+def test_every_image_says_of_which_sources_it_is() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert "--build-arg SOURCE_DIGEST=" in makefile
+    assert 'LABEL dev.skipstone.source="${SOURCE_DIGEST}"' in stage("runtime")
+    for component in COMPONENTS.values():
+        assert f"FROM runtime AS {component}\n" in TEXT
