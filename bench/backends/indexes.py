@@ -68,7 +68,11 @@ def _pgvector(directory: Path) -> Iterator[Started]:
             return connection.execute(statement).fetchone() is not None
 
     try:
-        yield ["--engine", "pgvector", "--url", server.url], server.pid, has_graph
+        # A password in a flag is refused: every list of processes would show it.
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = directory / "engine.toml"
+        settings.write_text(f'[vector_index]\nurl = "{server.url}"\n', encoding="utf-8")
+        yield ["--engine", "pgvector", "--config", str(settings)], server.pid, has_graph
     finally:
         server.remove()
 

@@ -52,7 +52,7 @@ class _Station:
 
     def __init__(self, count: int, orchestrators: int, dice: random.Random) -> None:
         self._free = [0.0] * count
-        self._turns = [turns(dice.randrange(count), count) for _ in range(orchestrators)]
+        self._turns = [turns(dice.random(), count) for _ in range(orchestrators)]
         self.worked_s = 0.0
         self.waits: list[float] = []
 

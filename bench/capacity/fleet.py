@@ -14,7 +14,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3)
+"""Of the runs that are taken together."""
+
 MOST_BUSY = 0.95
 """A fuller fleet has waits that grow for hours, which no simulation of minutes shows."""
 
@@ -92,7 +94,7 @@ def waits_s(load: Load, fleet: Fleet, requests: int, seed: int = 1) -> list[floa
     queues = 1 if fleet.orchestrators == 0 else fleet.executors
     slots = fleet.slots * fleet.executors // queues
     free = [[0.0] * slots for _ in range(queues)]
-    orders = [turns(dice.randrange(queues), queues) for _ in range(max(1, fleet.orchestrators))]
+    orders = [turns(dice.random(), queues) for _ in range(max(1, fleet.orchestrators))]
     now, waits = 0.0, []
     for _ in range(requests):
         now += dice.expovariate(load.rate)
@@ -127,8 +129,8 @@ def p95_wait_s(load: Load, fleet: Fleet, requests: int = 60_000) -> float:
     Where orchestrators begin their turns relative to each other matters for long in a large fleet.
     """
     # Queues behind many executors take many requests to fill.
-    each = max(requests // len(_SEEDS), 40 * fleet.executors)
-    waits = [wait for seed in _SEEDS for wait in waits_s(load, fleet, each, seed)]
+    each = max(requests // len(SEEDS), 40 * fleet.executors)
+    waits = [wait for seed in SEEDS for wait in waits_s(load, fleet, each, seed)]
     return quantile(waits, 0.95)
 
 
@@ -137,6 +139,13 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def turns(first: int, count: int) -> Iterator[int]:
-    """The places that a client takes in turn, beginning anywhere."""
+def turns(begin: float, count: int) -> Iterator[int]:
+    """The places that a client takes in turn.
+
+    Args:
+        begin: Where it begins, as a share of them, 0 to 1: so that fleets of other sizes meet with
+            the same chance, and a larger one is not worse by bad luck.
+        count: How many there are.
+    """
+    first = int(begin * count)
     return itertools.chain(range(first, count), itertools.cycle(range(count)))

@@ -13,7 +13,7 @@ from capacity.models import MODELS, Model
 from capacity.plans import measured_cpu_ms, plan_for
 from capacity.traffic import NEW_SEEDS, NO_CACHE, OLD_SEEDS
 
-LOADS: Final = (4.0, 40.0, 400.0, 4000.0)
+LOADS: Final = (4.0, 40.0, 400.0, 2000.0)
 """Requests per second x seconds of a full run: the executors that a perfect fleet would need."""
 
 DECODE_RUNS: Final = 0.0016

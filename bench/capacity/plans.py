@@ -6,11 +6,12 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
 from capacity.cell import EXECUTOR, PLANE, Cell, CpuMs, Outcome
 from capacity.figures import Line
-from capacity.fleet import Load, executors_needed
+from capacity.fleet import SEEDS, Load, executors_needed
 from capacity.models import Model
 from capacity.traffic import NO_CACHE, Traffic
 
@@ -23,7 +24,7 @@ ORCHESTRATORS: Final = 2
 FEWEST_EMBEDDING: Final = 2
 """Of a cell, so that one may fail."""
 
-MOST_EXECUTORS: Final = 4000
+MOST_EXECUTORS: Final = 2000
 """That the requests of a cell keep busy: the largest fleet that is simulated here."""
 
 SINGLE: Final = ("vector_index", "latent_kv")
@@ -59,9 +60,15 @@ class Plan:
         return self.traffic.load(self.model, self.rate)
 
     def simulate(self, cpu_ms: CpuMs) -> Outcome:
-        """Lets requests come to one cell, 40 runs long."""
-        requests = max(60_000, 40 * self.cell.processes[EXECUTOR])
-        return self.cell.simulate(self.load, cpu_ms, requests)
+        """Lets requests come to one cell, several times; what came out on average."""
+        requests = max(20_000, 40 * self.cell.processes[EXECUTOR])
+        found = [self.cell.simulate(self.load, cpu_ms, requests, seed) for seed in SEEDS]
+        names = self.cell.processes
+        return Outcome(
+            {name: fmean(outcome.busy[name] for outcome in found) for name in names},
+            {name: fmean(outcome.wait_s[name] for outcome in found) for name in names},
+            fmean(outcome.plane_s for outcome in found),
+        )
 
     def expected_busy(self, cpu_ms: CpuMs) -> dict[str, float]:
         """What arithmetic says of how busy the processes of a cell are."""
