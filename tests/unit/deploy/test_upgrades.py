@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.unit.deploy.rendered import RELEASES, Manifest, of_kind, render, workloads
+from tests.unit.deploy.combinations import ALL_RELEASES, any_release
+from tests.unit.deploy.rendered import Manifest, of_kind, render, workloads
 
 RECORDED = Path(__file__).parent / "immutable_fields.json"
 """What releases of the chart have installed. A change of it breaks upgrades from them."""
@@ -58,23 +59,25 @@ IMMUTABLE: Mapping[str, Callable[[Manifest], Manifest]] = {
 """What the API server of the lowest version refuses to change, by the kinds that the chart has."""
 
 
-def variants() -> Mapping[str, Mapping[str, Any]]:
-    """All releases under one name, and some that differ in what claims and Services are made of."""
-    more = {
-        "a larger claim": {"latentKv": {"persistence": {"size": "64Gi"}}},
-        "another class": {"latentKv": {"persistence": {"storageClass": "fast"}}},
-        "a claim of one's own": {"vectorIndex": {"persistence": {"existingClaim": "mine"}}},
-        "a front": {"orchestrator": {"front": {"enabled": True, "type": "NodePort"}}},
-    }
-    return {
-        name: {**values, "fullnameOverride": "demo"}
-        for name, values in {**RELEASES, **more}.items()
-    }
+MORE: Mapping[str, Mapping[str, Any]] = {
+    "a larger claim": {"latentKv": {"persistence": {"size": "64Gi"}}},
+    "another class": {"latentKv": {"persistence": {"storageClass": "fast"}}},
+    "a claim of one's own": {"vectorIndex": {"persistence": {"existingClaim": "mine"}}},
+}
 
 
 @functools.cache
 def releases() -> Mapping[str, list[Manifest]]:
-    return {name: render(values) for name, values in variants().items()}
+    return {
+        **{name: any_release(name) for name in ALL_RELEASES},
+        **{name: render(values) for name, values in MORE.items()},
+    }
+
+
+def under_one_name(text: str, release: str) -> str:
+    """What a release without a name of its own would have: another name makes other objects."""
+    own = ALL_RELEASES.get(release, {}).get("fullnameOverride", "demo")
+    return text.replace(own[:38].rstrip("-"), "demo")
 
 
 @functools.cache
@@ -84,8 +87,9 @@ def immutable_fields() -> Mapping[str, Mapping[str, str]]:
     for release, manifests in releases().items():
         for manifest in manifests:
             kind, name = manifest["kind"], manifest["metadata"]["name"]
-            fields = IMMUTABLE[kind](manifest.get("spec", {}))
-            found[f"{kind} {name}"][release] = json.dumps(fields, sort_keys=True)
+            fields = json.dumps(IMMUTABLE[kind](manifest.get("spec", {})), sort_keys=True)
+            what = under_one_name(f"{kind} {name}", release)
+            found[what][release] = under_one_name(fields, release)
     return found
 
 
@@ -111,11 +115,11 @@ def test_releases_of_earlier_charts_can_be_upgraded() -> None:
 def test_two_kinds_of_workload_with_one_name_never_have_one_volume() -> None:
     """Helm makes the new one before it removes the old one."""
     claims: defaultdict[str, dict[str, bool]] = defaultdict(dict)
-    for manifests in releases().values():
+    for release, manifests in releases().items():
         for found in workloads(manifests):
             data = [v for v in found.pod["spec"]["volumes"] if v["name"] == "data"]
             claimed = any("persistentVolumeClaim" in volume for volume in data)
-            of_name = claims[found.name]
+            of_name = claims[under_one_name(found.name, release)]
             kind = found.manifest["kind"]
             of_name[kind] = of_name.get(kind, False) or claimed
     changing = {name: of_name for name, of_name in claims.items() if len(of_name) > 1}
