@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import socket
 
-_NAME = re.compile(r"(?:dns:(?:///)?)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\],]+):(?P<port>[0-9]+)")
-_LIST = re.compile(r"ipv[46]:(?P<addresses>.+)")
+from skipstone_shared.errors import Unavailable
 
 
-def addresses_of(target: str) -> tuple[str, ...]:
-    """Targets of the single replicas behind a gRPC target, in the order of their numbers.
+def addresses_of(target: str) -> tuple[str, list[str]]:
+    """The host that a gRPC target names, empty for a list, and the ``address:port`` behind it.
 
-    Of a name that has addresses of both families those of IPv4: a replica has one of each. What is
-    neither a name with a port nor a list of addresses (`unix:`, a DNS server of its own) stands for
-    itself.
+    No address where gRPC alone knows what is behind it, as for ``unix:``.
 
     Raises:
-        OSError: The name cannot be looked up.
+        Unavailable: The name is not known.
     """
-    listed = _LIST.fullmatch(target)
-    if listed:
-        return tuple(dict.fromkeys(listed["addresses"].split(",")))
-    name = _NAME.fullmatch(target)
-    if name is None:
-        return (target,)
-    found = socket.getaddrinfo(name["host"].strip("[]"), int(name["port"]), type=socket.SOCK_STREAM)
-    numbers = {ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found}
-    wanted = {number for number in numbers if number.version == 4} or numbers
-    return tuple(
-        f"{number}:{name['port']}" if number.version == 4 else f"[{number}]:{name['port']}"
-        for number in sorted(wanted, key=int)
-    )
+    scheme, _, rest = target.partition(":")
+    if scheme in ("ipv4", "ipv6"):
+        return "", sorted(rest.split(","))
+    host, port = host_and_port(target)
+    if not host:
+        return "", []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"{host} has no address: {error}") from error
+    # One that has addresses of both kinds is asked at one of them.
+    v4 = {f"{info[4][0]}:{port}" for info in found if info[0] is socket.AF_INET}
+    v6 = {f"[{info[4][0]}]:{port}" for info in found if info[0] is socket.AF_INET6}
+    return host, sorted(v4 or v6)
 
 
-def host_of(target: str) -> str:
-    """The host that a certificate must be of; empty where a target names none."""
-    name = _NAME.fullmatch(target)
-    return "" if name is None else name["host"].strip("[]")
+def host_and_port(target: str) -> tuple[str, int]:
+    """The name, or the one address, that a target stands for; empty and 0 for anything else."""
+    scheme, _, rest = target.partition(":")
+    name = rest.rpartition("/")[2] if scheme == "dns" else target
+    host, colon, port = name.rpartition(":")
+    if not colon or scheme in ("ipv4", "ipv6") or "/" in name or not port.isdecimal():
+        return "", 0
+    return host.strip("[]"), int(port)

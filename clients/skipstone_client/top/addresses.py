@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from skipstone_client._addresses import addresses_of
+from skipstone_shared.errors import Unavailable
+
+Resolve = Callable[[str], Sequence[str]]
+"""Gives the addresses behind a target, none where it stands for itself, or raises Unavailable."""
 
 LOOK_UP_EVERY_S = 2.0
 """Pause between two look-ups of a name, as that of the clients."""
 
 FIRST_LOOK_UP_S = 2.0
 """Most that the first look waits for a name; a resolver that is away takes far longer to tell."""
+
+
+def by_name(target: str) -> Sequence[str]:
+    """Looks a target up as the clients do."""
+    return addresses_of(target)[1]
 
 
 class Addresses:
@@ -22,14 +31,12 @@ class Addresses:
     was known before stays, and the target stands for itself when nothing was.
     """
 
-    def __init__(
-        self, target: str, resolve: Callable[[str], tuple[str, ...]] = addresses_of
-    ) -> None:
+    def __init__(self, target: str, resolve: Resolve) -> None:
         """Begins to look up.
 
         Args:
             target: gRPC target.
-            resolve: Gives the replicas behind it, or raises OSError.
+            resolve: How it is looked up.
         """
         self._target = target
         self._resolve = resolve
@@ -49,7 +56,7 @@ class Addresses:
 
     def _look_up(self) -> None:
         while not self._closed.is_set():
-            with contextlib.suppress(OSError):
-                self._found = self._resolve(self._target)
+            with contextlib.suppress(Unavailable):
+                self._found = tuple(self._resolve(self._target)) or (self._target,)
             self._answered.set()
             self._closed.wait(LOOK_UP_EVERY_S)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
-from skipstone_client._addresses import addresses_of, host_of
-from skipstone_client.top.addresses import Addresses
+from skipstone_client._addresses import host_and_port
+from skipstone_client.top.addresses import Addresses, Resolve, by_name
 from skipstone_shared.credentials import Credentials
 from skipstone_shared.errors import SkipstoneError
 
@@ -32,7 +32,7 @@ class Replicas(Generic[ClientT]):
         target: str,
         open_client: Callable[[str, Credentials], ClientT],
         credentials: Credentials | None,
-        resolve: Callable[[str], tuple[str, ...]] = addresses_of,
+        resolve: Resolve = by_name,
     ) -> None:
         """Begins to look the name up; connects to nothing yet.
 
@@ -40,7 +40,7 @@ class Replicas(Generic[ClientT]):
             target: gRPC target.
             open_client: Makes the client of one address.
             credentials: Who asks; None: anybody, in plain text.
-            resolve: Gives the addresses behind the target, or raises OSError.
+            resolve: How the target is looked up.
         """
         self.target = target
         self._open = open_client
@@ -85,4 +85,4 @@ def _of_name(credentials: Credentials, target: str) -> Credentials:
     """Credentials that ask each address for the certificate of the name."""
     if credentials.tls_server_name:
         return credentials
-    return dataclasses.replace(credentials, tls_server_name=host_of(target))
+    return dataclasses.replace(credentials, tls_server_name=host_and_port(target)[0])

@@ -6,9 +6,9 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
-from skipstone_client._addresses import addresses_of
 from skipstone_client.denoise import DenoiseClient
 from skipstone_client.orchestrator import OrchestratorClient
+from skipstone_client.top.addresses import Resolve, by_name
 from skipstone_client.top.replicas import Replicas
 from skipstone_shared.credentials import Credentials
 from skipstone_shared.denoise_runs import DenoiseStats
@@ -60,7 +60,7 @@ class Sampler:
         credentials: Credentials | None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        resolve: Callable[[str], tuple[str, ...]] = addresses_of,
+        resolve: Resolve = by_name,
     ) -> None:
         """Connects to nothing yet.
 
@@ -70,7 +70,7 @@ class Sampler:
             timeout_s: Deadline of their answers.
             credentials: Who asks.
             clock: Seconds on a clock that never goes back.
-            resolve: Gives the addresses behind a target, or raises OSError.
+            resolve: How targets are looked up.
         """
         self._namespace = namespace
         self._credentials = credentials

@@ -6,28 +6,35 @@ import socket
 
 import pytest
 
-from skipstone_client._addresses import addresses_of, host_of
+from skipstone_client._addresses import addresses_of
+from skipstone_shared.errors import Unavailable
 
 
 @pytest.mark.parametrize(
-    ("target", "addresses", "host"),
+    ("target", "addresses"),
     [
-        ("127.0.0.1:50050", ("127.0.0.1:50050",), "127.0.0.1"),
-        ("dns:///127.0.0.1:50050", ("127.0.0.1:50050",), "127.0.0.1"),
-        ("dns:127.0.0.1:50050", ("127.0.0.1:50050",), "127.0.0.1"),
-        ("[::1]:50050", ("[::1]:50050",), "::1"),
-        ("ipv4:10.0.0.2:1,10.0.0.1:2,10.0.0.2:1", ("10.0.0.2:1", "10.0.0.1:2"), ""),
-        ("ipv6:[::1]:1,[::2]:1", ("[::1]:1", "[::2]:1"), ""),
-        ("unix:/run/skipstone", ("unix:/run/skipstone",), ""),
-        ("dns://10.0.0.53/name:50050", ("dns://10.0.0.53/name:50050",), ""),
-        ("name", ("name",), ""),
+        ("127.0.0.1:5", ("127.0.0.1", ["127.0.0.1:5"])),
+        ("dns:///127.0.0.1:5", ("127.0.0.1", ["127.0.0.1:5"])),
+        ("dns://10.0.0.1/127.0.0.1:5", ("127.0.0.1", ["127.0.0.1:5"])),
+        ("localhost:5", ("localhost", ["127.0.0.1:5"])),
+        ("[::1]:5", ("::1", ["[::1]:5"])),
+        ("ipv4:10.0.0.2:5,10.0.0.1:6", ("", ["10.0.0.1:6", "10.0.0.2:5"])),
+        ("ipv6:[::1]:5,[::2]:5", ("", ["[::1]:5", "[::2]:5"])),
+        ("unix:/run/kv.sock", ("", [])),
+        ("unix:///run/kv.sock", ("", [])),
+        ("xds:///kv:5", ("", [])),
+        ("kv", ("", [])),
     ],
 )
-def test_a_target_stands_for_its_addresses(
-    target: str, addresses: tuple[str, ...], host: str
+def test_a_target_means_all_addresses_behind_it(
+    target: str, addresses: tuple[str, list[str]]
 ) -> None:
     assert addresses_of(target) == addresses
-    assert host_of(target) == host
+
+
+def test_a_name_without_an_address_is_away() -> None:
+    with pytest.raises(Unavailable, match=r"a\.\.b has no address"):
+        addresses_of("a..b:5")
 
 
 def test_a_name_stands_for_every_address_once_and_for_one_family(
@@ -44,8 +51,6 @@ def test_a_name_stands_for_every_address_once_and_for_one_family(
         ]
 
     monkeypatch.setattr(socket, "getaddrinfo", known)
-    assert addresses_of("dns:///pictures-orchestrator:50050") == (
-        "10.0.0.9:50050",
-        "10.0.0.10:50050",
-    )
-    assert host_of("dns:///pictures-orchestrator:50050") == "pictures-orchestrator"
+    name = "pictures-orchestrator"
+    both = ["10.0.0.10:50050", "10.0.0.9:50050"]
+    assert addresses_of(f"dns:///{name}:50050") == (name, both)

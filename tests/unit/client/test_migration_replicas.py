@@ -11,10 +11,9 @@ import structlog
 from typer.testing import CliRunner
 
 from skipstone_client.cli_commands import build_app
-from skipstone_client.migration_replicas import MigrationReplicas, addresses_of
+from skipstone_client.migration_replicas import MigrationReplicas
 from skipstone_client.migration_run import Move, MoveOptions, Mover
 from skipstone_client.vector_index import VectorIndexClient
-from skipstone_shared.errors import Unavailable
 from skipstone_shared.grpc_server import in_process_server
 from skipstone_shared.index_entries import IndexEntry, VectorEntry
 from skipstone_shared.migration import MigrationStep
@@ -96,30 +95,3 @@ def test_one_that_was_not_told_to_move_is_named(replicas: Replicas) -> None:
     result = CliRunner().invoke(build_app(), ["index", "migrate", "--vector-index-target", target])
     assert result.exit_code == 1
     assert f"vector_index at {replicas.without} was not told to move" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("target", "addresses"),
-    [
-        ("127.0.0.1:5", ("127.0.0.1", ["127.0.0.1:5"])),
-        ("dns:///127.0.0.1:5", ("127.0.0.1", ["127.0.0.1:5"])),
-        ("dns://10.0.0.1/127.0.0.1:5", ("127.0.0.1", ["127.0.0.1:5"])),
-        ("localhost:5", ("localhost", ["127.0.0.1:5"])),
-        ("[::1]:5", ("::1", ["[::1]:5"])),
-        ("ipv4:10.0.0.2:5,10.0.0.1:6", ("", ["10.0.0.1:6", "10.0.0.2:5"])),
-        ("ipv6:[::1]:5,[::2]:5", ("", ["[::1]:5", "[::2]:5"])),
-        ("unix:/run/kv.sock", ("", [])),
-        ("unix:///run/kv.sock", ("", [])),
-        ("xds:///kv:5", ("", [])),
-        ("kv", ("", [])),
-    ],
-)
-def test_a_target_means_all_addresses_behind_it(
-    target: str, addresses: tuple[str, list[str]]
-) -> None:
-    assert addresses_of(target) == addresses
-
-
-def test_a_name_without_an_address_is_away() -> None:
-    with pytest.raises(Unavailable, match=r"a\.\.b has no address"):
-        addresses_of("a..b:5")

@@ -38,7 +38,7 @@ def test_each_answers_or_tells_why_not_and_shows_the_certificate_of_the_name() -
 
 def test_a_name_that_is_unknown_is_asked_as_it_is() -> None:
     def resolve(target: str) -> tuple[str, ...]:
-        raise OSError("no such host")
+        raise Unavailable("no such host")
 
     asked = Replicas("name:1", Replica, Credentials(tls_server_name="its own"), resolve)
     with closing(asked):
