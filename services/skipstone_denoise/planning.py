@@ -190,8 +190,9 @@ _PlanKey = tuple[GenerationParams, tuple[str, ...], tuple[AdapterFingerprint, ..
 
 
 def _plan_key(params: GenerationParams) -> tuple[GenerationParams, tuple[str, ...]]:
-    """What a plan depends on, without the megabytes of reference inputs."""
-    return _without_inputs(params), tuple(reference_hash(r) for r in params.reference_inputs)
+    """What a plan depends on: neither megabytes of reference inputs nor what follows decoding."""
+    planned = dataclasses.replace(_without_inputs(params), video_format=None)
+    return planned, tuple(reference_hash(r) for r in params.reference_inputs)
 
 
 def _of_default(error: InvalidArgument) -> InvalidArgument:
