@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 from types import TracebackType
 from typing import Self
 
+from skipstone_client._addresses import addresses_of
 from skipstone_client.migration import MigrationClient
 from skipstone_shared.credentials import Credentials
-from skipstone_shared.errors import Unavailable, Unimplemented
+from skipstone_shared.errors import Unimplemented
 from skipstone_shared.migration import MigrationStep, MissedWrites
 
 
@@ -103,32 +103,6 @@ class MigrationReplicas:
 
     def _client(self, target: str, credentials: Credentials) -> MigrationClient:
         return MigrationClient(target, timeout_s=self._timeout_s, credentials=credentials)
-
-
-def addresses_of(target: str) -> tuple[str, list[str]]:
-    """The host that a gRPC target names, empty for a list, and the ``address:port`` behind it.
-
-    No address where gRPC alone knows what is behind it, as for ``unix:``.
-
-    Raises:
-        Unavailable: The name is not known.
-    """
-    scheme, _, rest = target.partition(":")
-    if scheme in ("ipv4", "ipv6"):
-        return "", sorted(rest.split(","))
-    name = rest.rpartition("/")[2] if scheme == "dns" else target
-    host, colon, port = name.rpartition(":")
-    if not colon or "/" in name or not port.isdecimal():
-        return "", []
-    host = host.strip("[]")
-    try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise Unavailable(f"{host} has no address: {error}") from error
-    # A process that has addresses of both kinds is asked at one of them.
-    v4 = {f"{info[4][0]}:{port}" for info in found if info[0] is socket.AF_INET}
-    v6 = {f"[{info[4][0]}]:{port}" for info in found if info[0] is socket.AF_INET6}
-    return host, sorted(v4 or v6)
 
 
 def _missed_writes(client: MigrationClient) -> MissedWrites:
