@@ -98,3 +98,31 @@ def test_a_benchmark_starts(script: str) -> None:
         stdout=subprocess.DEVNULL,
         check=True,
     )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "latent_stores.py --mb 0.13 --rounds 1",
+        "indexes.py --entries 30 --queries 2",
+        "overhead.py --stores redis --engines pgvector milvus-lite --mb 0.13 --rounds 1",
+    ],
+)
+def test_every_backend_that_is_installed_is_measured(command: str) -> None:
+    """What is not installed is left out, and said."""
+    script, *arguments = shlex.split(command)
+    run = subprocess.run(
+        [sys.executable, f"bench/backends/{script}", *arguments],
+        cwd=ROOT,
+        env=service_environment(PYTHONPATH="bench"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    missing = re.findall(r"^(\S+) is not measured: ", run.stderr, flags=re.MULTILINE)
+    assert lines or missing
+    assert not {line["backend"] for line in lines} & set(missing)
