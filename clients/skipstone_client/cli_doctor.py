@@ -42,6 +42,10 @@ LatentKVOption = Annotated[
     str, typer.Option("--latent-kv-target", help="Ask this latent_kv directly.")
 ]
 DenoiseOption = Annotated[str, typer.Option("--denoise-target", help="Ask this executor directly.")]
+GatewayOption = Annotated[
+    str,
+    typer.Option("--gateway-url", help="Ask this gateway too, such as http://127.0.0.1:8080."),
+]
 
 
 def doctor(
@@ -51,6 +55,7 @@ def doctor(
     vector_index_target: VectorIndexOption = "",
     latent_kv_target: LatentKVOption = "",
     denoise_target: DenoiseOption = "",
+    gateway_url: GatewayOption = "",
     namespace: NamespaceOption = "",
     timeout: TimeoutOption = 10.0,
     as_json: JsonOption = False,
@@ -71,6 +76,7 @@ def doctor(
             target,
             {name: found for name, found in given.items() if found},
             direct=direct,
+            gateway_url=gateway_url,
             namespace=namespace,
             timeout_s=timeout,
             credentials=credentials(),

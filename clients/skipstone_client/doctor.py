@@ -7,6 +7,7 @@ nobody else's answer.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ from skipstone_client.doctor_facts import (
     ServiceFacts,
     Severity,
 )
+from skipstone_client.doctor_gateway import checked_url, probe_gateway
 from skipstone_client.doctor_probe import probe
 from skipstone_client.doctor_rules import findings
 from skipstone_client.embedding import EmbeddingClient
@@ -56,6 +58,7 @@ def examine(
     backends: Mapping[str, str],
     *,
     direct: bool = False,
+    gateway_url: str = "",
     namespace: str = "",
     timeout_s: float = 10.0,
     credentials: Credentials | None = None,
@@ -66,17 +69,21 @@ def examine(
         target: gRPC target of the orchestrator.
         backends: Targets of services to ask directly, by name.
         direct: Whether to ask the others directly too, where the orchestrator says they are.
+        gateway_url: Where the gateway is, which nobody else knows; empty: it is not asked.
         namespace: Whose entries and bytes are looked at.
         timeout_s: Most that one service may take for an answer.
         credentials: Who asks.
 
     Raises:
-        InvalidArgument: A bad namespace, or a file of the credentials cannot be used.
+        InvalidArgument: A bad namespace or URL, or a file of the credentials cannot be used.
     """
     checked_namespace(namespace)
-    with ThreadPoolExecutor(2 * len(BACKENDS)) as threads:
+    with ThreadPoolExecutor(2 * len(BACKENDS) + 1) as threads:
         asking = _Asking(threads, namespace, timeout_s, credentials)
+        gateway = asking.start_gateway(gateway_url)
         facts = asking.facts(target, dict(backends), direct=direct)
+        if gateway is not None:
+            facts = dataclasses.replace(facts, services=(*facts.services, gateway.result()))
     found = tuple(findings(facts))
     healthy = not any(finding.severity is Severity.PROBLEM for finding in found)
     return Report(healthy, facts.services, found)
@@ -96,6 +103,17 @@ class _Asking:
         self._namespace = namespace
         self._timeout_s = timeout_s
         self._credentials = credentials
+
+    def start_gateway(self, url: str) -> Future[ServiceFacts] | None:
+        """Asks the gateway, if there is one, beside all others.
+
+        Raises:
+            InvalidArgument: `url` is none.
+        """
+        if not url:
+            return None
+        checked_url(url)
+        return self._threads.submit(probe_gateway, url, self._credentials, self._timeout_s)
 
     def facts(self, target: str, backends: dict[str, str], *, direct: bool) -> DeploymentFacts:
         """Probes all services, then asks those that serve for what only they know."""

@@ -102,8 +102,9 @@ async def _mount(app: FastAPI, settings: GatewaySettings, stack: AsyncExitStack)
         try:
             model = (await client.get_capabilities(timeout_s=2.0)).model_id
         except (Unauthenticated, PermissionDenied):
-            model = ""  # It answers, to those with a token; a probe has none.
-        return JSONResponse({"status": "ok", "model": model})
+            # It answers, to those with a token; a probe has none.
+            return JSONResponse({"status": "ok", "model": ""})
+        return JSONResponse({"status": "ok", "model": model, "version": version("skipstone")})
 
     app.add_api_route("/healthz", health, methods=["GET"])
     app.add_api_route("/livez", _alive, methods=["GET"])
