@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from capacity.cell import EXECUTOR, PLANE
@@ -15,9 +15,6 @@ from capacity.traffic import NEW_SEEDS, NO_CACHE, OLD_SEEDS
 
 LOADS: Final = (4.0, 40.0, 400.0, 2000.0)
 """Requests per second x seconds of a full run: the executors that a perfect fleet would need."""
-
-DECODE_RUNS: Final = 0.0016
-"""What an exact repeat takes of an executor, in runs: that of FLUX.1-dev (`models.py`)."""
 
 SPREADS: Final = (0.0, 0.2, 0.5)
 _KINDS: Final = {
@@ -124,27 +121,22 @@ def cell_table(lines: Sequence[Line]) -> str:
 def turn_table() -> str:
     """Executors by load, cache and orchestrators.
 
-    Only the product of rate and length of a run counts, since the wait is told in runs too.
+    Only the product of rate and length of a run counts, since the wait is told in runs too; exact
+    repeats take the share of a run that decoding is of the first model's.
     """
-    old = OLD_SEEDS
-    kinds: list[tuple[str, Callable[[float], Load]]] = [
-        ("no cache", lambda rate: Load(rate, 1.0)),
-        (
-            old.told,
-            lambda rate: Load(rate, 1.0, old.exact, DECODE_RUNS, old.approximate, old.skipped),
-        ),
-    ]
+    first = MODELS[0]
+    in_runs = dataclasses.replace(first, run_s=1.0, decode_s=first.decode_s / first.run_s)
     rows = [
         "| requests a second x seconds of a full run | cache | one queue for all | 1 orchestrator "
         "| 2 | 8 |",
         "|---|---|---|---|---|---|",
     ]
     for rate in LOADS:
-        for told, make in kinds:
-            load = make(rate)
+        for traffic in (NO_CACHE, OLD_SEEDS):
+            load = traffic.load(in_runs, rate)
             counts = [executors_needed(load, 1.0, orchestrators=count) for count in (0, 1, 2, 8)]
             cells = " | ".join(f"{n:,} ({rate * load.busy_s() / n:.0%})" for n in counts)
-            rows.append(f"| {rate:,g} | {told} | {cells} |")
+            rows.append(f"| {rate:,g} | {traffic.told} | {cells} |")
     return "\n".join(rows)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from capacity import fleet_tables
 from capacity.cell import EXECUTOR, PLANE, Cell, CpuMs
 from capacity.fleet import Load
 from capacity.models import MODELS, packed_latents, wan_latents
@@ -48,7 +49,7 @@ def test_a_request_waits_for_the_services_before_its_executor() -> None:
 
 
 def test_no_process_of_a_plan_is_busier_than_planned_for() -> None:
-    for rate in (1.0, 50.0, 500.0):
+    for rate in (1.0, 150.0):
         plan = plan_for(SHORT, OLD_SEEDS, rate, CPU_MS)
         assert plan.cells * plan.rate == pytest.approx(rate)
         busy = plan.expected_busy(CPU_MS)
@@ -97,3 +98,22 @@ def test_latents_have_the_shapes_of_the_pipelines() -> None:
     assert packed_latents(1024, 1024) == (1, 4096, 64)
     assert wan_latents(720, 1280, 81) == (1, 16, 21, 90, 160)
     assert {round(model.latent_mb, 2) for model in MODELS} == {0.52, 0.88, 8.39, 19.35}
+
+
+def test_tables_name_who_measured_a_run_and_tell_rates_and_hits_of_each_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = fleet_tables.model_table()
+    assert all(model.source.url in told and model.decode_source.url in told for model in MODELS)
+    monkeypatch.setattr(fleet_tables, "MODELS", (dataclasses.replace(SHORT, rates=(2.0,)),))
+    lines = [
+        {"service": name, "kind": kind, "mb": 0.5, "p50": 10.0} for name in PLANE for kind in KINDS
+    ]
+    (row,) = fleet_tables.plan_table(lines).splitlines()[2:]
+    bare, old, new = (
+        plan_for(SHORT, traffic, 2.0, CPU_MS).executors
+        for traffic in (NO_CACHE, OLD_SEEDS, NEW_SEEDS)
+    )
+    assert row == f"| FLUX.1-dev, A800 | 2 | {bare} | {old} | {new} | 1 | 2 | 2 |"
+    assert len(fleet_tables.cell_table(lines).splitlines()) == 3
+    assert "| 0.5 | exact repeat | 10.0 | 10.0 | 10.0 | 10.0 |" in fleet_tables.cost_table(lines)
