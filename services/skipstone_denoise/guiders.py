@@ -81,7 +81,8 @@ def unhook(pipeline: Any, own: Mapping[str, BaseGuidance]) -> None:
         own: The guiders of the call, as it left them.
     """
     for guider in own.values():
-        if hooks_models(guider):
+        # A call that came to no step, as a plan's, must not take off what a run beside it needs.
+        if hooks_models(guider) and guider._count_prepared:
             guider.cleanup_models(pipeline.transformer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.unit.denoise.families.video_pipelines import hunyuan_video_15
 
 from skipstone_denoise.computing import computing_facts
 from skipstone_denoise.concurrency import check_concurrency
-from skipstone_denoise.guiders import check_guiders
+from skipstone_denoise.guiders import check_guiders, unhook
 from skipstone_denoise.model_folder import ModelUnusable
 from skipstone_shared.denoise_runs import ResumeKind
 from skipstone_shared.generation import BlockCacheConfig
@@ -67,6 +68,26 @@ def test_a_guider_that_hooks_the_transformer_wants_it_alone(guider: BaseGuidance
 def test_a_guider_that_hooks_nothing_shares_the_transformer() -> None:
     for guider in (ClassifierFreeGuidance(), AdaptiveProjectedGuidance()):
         check_concurrency(guided_by(guider), 2)
+
+
+def test_what_a_plan_leaves_behind_takes_no_hook_off_a_run_beside_it() -> None:
+    pipeline = guided_by(
+        AutoGuidance(auto_guidance_config=[{"indices": [1], "skip_attention": False}])
+    )
+    of_run, of_plan = copy.deepcopy(pipeline.guider), copy.deepcopy(pipeline.guider)
+    of_run.set_state(1, STEPS, None)
+    for _ in range(2):
+        of_run.prepare_models(pipeline.transformer)
+    assert hooks_of(pipeline) == ["AutoGuidance_0"]
+    unhook(pipeline, {"guider": of_plan})
+    assert hooks_of(pipeline) == ["AutoGuidance_0"]
+    unhook(pipeline, {"guider": of_run})
+    assert hooks_of(pipeline) == []
+
+
+def hooks_of(pipeline: Any) -> list[str]:
+    registries = (getattr(m, "_diffusers_hook", None) for m in pipeline.transformer.modules())
+    return sorted({name for found in registries if found is not None for name in found.hooks})
 
 
 def test_a_guider_that_drops_at_random_is_refused() -> None:
