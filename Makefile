@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/.setup-stamp
 AUDIT := .venv-audit
+CHECKOV := .venv-checkov
 SECONDS := 600
 TARGET := all
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: audit audit-code calibration chart fuzz images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
+.PHONY: audit audit-code calibration chart checkov fuzz images help setup proto check fix test test-e2e test-faults check-traces score-pairs up demo bench bench-blockcache bench-trace bench-quality bench-gate bench-cacheplane bench-backends pictures
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -71,6 +72,13 @@ audit-code: $(STAMP) $(AUDIT)/bin/bandit ## risky code of our own, packages that
 # --strict, since a mirror without advisories would let all pass.
 audit: audit-code ## the same, and known holes of the pinned packages (asks PyPI)
 	$(AUDIT)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
+
+# Rendered text and the Dockerfile by themselves: given both at once, checkov forgets the file.
+checkov: $(STAMP) ## the policies of checkov over every release that the tests know, two minutes
+	@test -x $(CHECKOV)/bin/checkov || { $(PYTHON) -m venv $(CHECKOV) && $(CHECKOV)/bin/pip install --quiet checkov==3.3.30; }
+	PYTHONPATH=deploy $(PY) -m tests.unit.deploy.write_releases out/checkov
+	$(CHECKOV)/bin/checkov --config-file .checkov.yaml --directory out/checkov
+	$(CHECKOV)/bin/checkov --config-file .checkov.yaml --file deploy/images/Dockerfile
 
 check-traces: $(STAMP) ## compare block caching with recorded traces; FILE=traces.json for others
 	@$(PY) -m tests.golden.check_traces $(if $(FILE),"$(FILE)")
