@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from tests.e2e.generations import LOOSELY_REWORDED, PROMPT, REWORDED, STEPS
 from tests.e2e.processes import Cluster, running_gateway
 
@@ -157,6 +159,75 @@ def test_the_cache_is_searched_pinned_and_emptied_by_keyboard(
     page.get_by_role("button", name="Delete").press("Enter")
     expect(card).to_have_count(0)
     assert cluster.store.list_entries(namespace).entries == ()
+
+
+def test_what_is_shown_of_one_namespace_is_tended_there_whatever_the_form_says_by_now(
+    page: Page, cluster: Cluster, namespace: str
+) -> None:
+    """Ids are equal for the same request in both: the wrong one would go without a word."""
+    other = f"{namespace}-other"
+    for space in (other, namespace):
+        page.get_by_label("Namespace").fill(space)
+        generate(page, PROMPT, 1)
+    expect(page.locator("#entries li")).to_have_count(1)
+    page.get_by_label("Namespace").fill(other)
+    page.get_by_role("button", name="Pin").press("Enter")
+    expect(page.get_by_role("button", name="Unpin")).to_be_visible()
+    pins = [[e.pinned for e in cluster.store.list_entries(s).entries] for s in (namespace, other)]
+    assert pins == [[True], [False]]
+    page.get_by_label("Namespace").fill(namespace)
+    page.get_by_role("button", name="Reload").press("Enter")
+    expect(page.get_by_role("button", name="Unpin")).to_be_visible()
+    page.get_by_label("Namespace").fill(other)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").press("Enter")
+    expect(page.locator("#entries li")).to_have_count(0)
+    assert cluster.store.list_entries(namespace).entries == ()
+    assert len(cluster.store.list_entries(other).entries) == 1
+
+
+def test_a_search_is_of_the_whole_cache_and_the_charts_show_drift_and_steps(
+    page: Page, address: str
+) -> None:
+    entries = [
+        {
+            "entry_id": f"e{number}",
+            "prompt": "a rare bird" if number == 2_750 else "a red circle",
+            "seed": number,
+            "snapshots": [{"step_index": 12}],
+            "create_time": 0,
+            "has_picture": False,
+            "pinned": False,
+        }
+        for number in range(2_800)
+    ]
+
+    def list_page(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        first = int(query.get("page_token", ["0"])[0] or 0)
+        last = min(first + int(query["page_size"][0]), len(entries))
+        token = str(last) if last < len(entries) else ""
+        route.fulfill(json={"entries": entries[first:last], "next_page_token": token})
+
+    def stats(route: Route) -> None:
+        told = route.fetch().json()
+        tiers = [
+            {"tier": "renoise 0.80", "audits": 9, "closed": False, "mean": 0.31, "bound": 0.42},
+            {"tier": "renoise 0.60", "audits": 8, "closed": True, "mean": 0.79, "bound": 0.93},
+        ]
+        route.fulfill(json={**told, "drift": {"max_drift": 0.8, "tiers": tiers}})
+
+    page.route("**/api/entries?**", list_page)
+    page.route("**/api/stats?**", stats)
+    page.get_by_role("button", name="Reload").press("Enter")
+    expect(page.locator("#count")).to_have_text("the first 100 entries")
+    page.get_by_label("Search").fill("rare")
+    expect(page.locator("#entries li")).to_have_count(1)
+    expect(page.locator("#count")).to_have_text("1 of 2800 entries")
+    expect(page.locator("#drift tbody tr")).to_have_count(2)
+    expect(page.locator("#drift-chart rect")).to_have_count(2)
+    expect(page.locator("#drift-chart")).to_have_attribute("aria-label", re.compile("bound 0.930"))
+    expect(page.locator("#saved-legend")).to_contain_text("skipped")
 
 
 def test_an_error_is_told_and_a_prompt_is_never_taken_for_markup(page: Page) -> None:

@@ -1,4 +1,4 @@
-// Calls to the gateway. Namespace and token are those of the form, for every call of the page.
+// Calls to the gateway. Namespace and token are those of the form, where a call names no namespace.
 
 const form = () => document.querySelector("#request");
 
@@ -23,16 +23,16 @@ export async function get(path, query = {}) {
   return (await checked(await fetch(`${path}?${search}`, { headers: headers() }))).json();
 }
 
-export async function send(method, path, body) {
-  const search = new URLSearchParams({ namespace: namespace() });
+export async function send(method, path, body, space = namespace()) {
+  const search = new URLSearchParams({ namespace: space });
   const request = { method, headers: headers(body ? { "Content-Type": "application/json" } : {}) };
   if (body) request.body = JSON.stringify(body);
   return (await checked(await fetch(`${path}?${search}`, request))).json();
 }
 
 // What was made for an entry, as a blob, or null when the gateway has nothing of it.
-export async function picture(entryId) {
-  const search = new URLSearchParams({ namespace: namespace() });
+export async function picture(entryId, space = namespace()) {
+  const search = new URLSearchParams({ namespace: space });
   const path = `api/entries/${encodeURIComponent(entryId)}/picture?${search}`;
   const response = await fetch(path, { headers: headers() });
   return response.ok ? response.blob() : null;

@@ -47,6 +47,37 @@ function draw(id, valuesOf) {
   }));
 }
 
+// Of each tier the mean of its audits as a bar and their bound as a line, against what is accepted.
+function drawDrift(drift) {
+  const tiers = (drift?.tiers ?? []).filter((tier) => tier.mean !== null);
+  const chart = byId("drift-chart");
+  chart.parentElement.hidden = !tiers.length;
+  if (!tiers.length) return;
+  const top = 1.1 * Math.max(drift.max_drift, ...tiers.map((tier) => tier.bound ?? tier.mean));
+  const x = (value) => (100 * value) / top;
+  const height = 100 / tiers.length;
+  const marks = tiers.flatMap((tier, place) => {
+    const bar = svg("rect", { x: 0, y: place * height + 0.2 * height, width: x(tier.mean), height: 0.6 * height });
+    bar.style.fill = `var(${tier.closed ? "--bad" : "--approximate"})`;
+    return tier.bound === null ? [bar] : [bar, line(x(tier.bound), place * height, height, "--ink")];
+  });
+  chart.setAttribute("viewBox", "0 0 100 100");
+  chart.setAttribute("preserveAspectRatio", "none");
+  chart.replaceChildren(...marks, line(x(drift.max_drift), 0, 100, "--bad"));
+  const told = tiers.map((tier) =>
+    `${tier.tier}: mean ${number(tier.mean)}, bound ${number(tier.bound) || "unknown"}`);
+  chart.setAttribute("aria-label", `Drift by tier, accepted up to ${drift.max_drift}: ${told.join("; ")}`);
+  byId("drift-legend").textContent =
+    `Bars: mean of the audits, in the order of the table. Thin lines: upper bounds. Last line: ${drift.max_drift}, up to which a tier stays open.`;
+}
+
+function line(at, from, length, colour) {
+  const made = svg("line", { x1: at, x2: at, y1: from, y2: from + length, "vector-effect": "non-scaling-stroke" });
+  made.style.stroke = `var(${colour})`;
+  made.style.strokeWidth = "2px";
+  return made;
+}
+
 function rowsOf(table, rows) {
   byId(table).tBodies[0].replaceChildren(...rows.map((cells) =>
     element("tr", {}, ...cells.map((cell) => element("td", {}, cell)))));
@@ -62,6 +93,7 @@ function update(stats) {
   byId("totals").textContent =
     `Since the replica's start: ${share} % of ${steps} steps skipped, ${stats.saved_count} saved, ` +
     `${stats.entry_count < 0 ? "unknown" : stats.entry_count} entries here`;
+  drawDrift(stats.drift);
   rowsOf("drift", (stats.drift?.tiers ?? []).map((tier) => [
     tier.tier, String(tier.audits), number(tier.mean), number(tier.bound), tier.closed ? "closed" : "open",
   ]));

@@ -6,9 +6,8 @@ import { byId, element, release, show } from "./elements.js";
 let entries = [];
 let nextPage = "";
 let canPin = false;
-const pinned = new Set();
 const cards = new Map();  // by namespace and id: entries of two namespaces may have one id
-let space = "";
+let space = "";  // of the entries that are shown; what the form says may be another one by now
 
 export function allowPins(allowed) {
   if (allowed === canPin) return;
@@ -31,7 +30,7 @@ const keyOf = (entry) => `${space}/${entry.entry_id}`;
 async function remove(entry, item) {
   if (!window.confirm(`Delete the entry of "${entry.prompt}"?`)) return;
   try {
-    await send("DELETE", `api/entries/${encodeURIComponent(entry.entry_id)}`);
+    await send("DELETE", `api/entries/${encodeURIComponent(entry.entry_id)}`, null, space);
     entries = entries.filter((other) => other.entry_id !== entry.entry_id);
     keepCards(entries);
     const following = item.nextElementSibling ?? item.previousElementSibling;
@@ -44,10 +43,9 @@ async function remove(entry, item) {
 }
 
 async function pin(entry, button) {
-  const wanted = !pinned.has(entry.entry_id);
+  const path = `api/entries/${encodeURIComponent(entry.entry_id)}/pin`;
   try {
-    await send(wanted ? "PUT" : "DELETE", `api/entries/${encodeURIComponent(entry.entry_id)}/pin`);
-    if (wanted) pinned.add(entry.entry_id); else pinned.delete(entry.entry_id);
+    entry.pinned = (await send(entry.pinned ? "DELETE" : "PUT", path, null, space)).pinned;
     label(entry, button);
   } catch (error) {
     byId("count").textContent = error.message;
@@ -55,9 +53,8 @@ async function pin(entry, button) {
 }
 
 function label(entry, button) {
-  const isPinned = pinned.has(entry.entry_id);
-  button.textContent = isPinned ? "Unpin" : "Pin";
-  button.setAttribute("aria-pressed", String(isPinned));
+  button.textContent = entry.pinned ? "Unpin" : "Pin";
+  button.setAttribute("aria-pressed", String(Boolean(entry.pinned)));
 }
 
 // The card of an entry: made once, so that its picture is fetched once.
@@ -67,7 +64,7 @@ function card(entry) {
   const made = cards.get(key);
   if (entry.has_picture && !made.asked) {
     made.asked = true;
-    picture(entry.entry_id).then((blob) => {
+    picture(entry.entry_id, space).then((blob) => {
       if (cards.get(key) === made) show(made.frame, blob, entry.prompt, NO_PICTURE);
     });
   }
@@ -91,8 +88,10 @@ function makeCard(entry) {
   return { item, frame, asked: false };
 }
 
+const sought = () => byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+
 function matching() {
-  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = sought();
   return entries.filter((entry) => words.every((word) => entry.prompt.toLowerCase().includes(word)));
 }
 
@@ -109,13 +108,18 @@ function draw() {
 }
 
 const NO_PICTURE = "no picture kept";
+const PAGE = 100;
+const LARGE_PAGE = 1000;
+const MOST_SOUGHT = 20_000;
 const TRIES = 20;
 const PAUSE_MS = 500;
 
-async function load(token) {
+async function load(token, size = PAGE) {
+  const asked = token ? space : namespace();
   try {
-    const asked = namespace();
-    const page = await get("api/entries", { page_size: 100, page_token: token });
+    const query = { namespace: asked, page_size: size, page_token: token };
+    const page = await get("api/entries", query);
+    if (token && token !== nextPage) return;  // meanwhile the list began anew
     space = asked;
     entries = token ? [...entries, ...page.entries] : page.entries;
     nextPage = page.next_page_token;
@@ -128,6 +132,21 @@ async function load(token) {
 
 export const reload = () => load("");
 
+let searching = false;
+
+// Draws what matches of what is here, and fetches the rest: a search is of the whole cache.
+async function search() {
+  draw();
+  if (searching) return;
+  searching = true;
+  while (sought().length && nextPage && entries.length < MOST_SOUGHT) {
+    const before = entries.length;
+    await load(nextPage, LARGE_PAGE);
+    if (entries.length === before) break;
+  }
+  searching = false;
+}
+
 // Results are saved behind their answer: looks until their entries can be found.
 export async function reloadUntil(entryIds) {
   for (let tries = 0; tries < TRIES; tries += 1) {
@@ -139,7 +158,7 @@ export async function reloadUntil(entryIds) {
 }
 
 export function setUp() {
-  byId("search").addEventListener("input", draw);
+  byId("search").addEventListener("input", search);
   byId("reload").addEventListener("click", reload);
   byId("more").addEventListener("click", () => load(nextPage));
   reload();
