@@ -19,7 +19,7 @@ import dataclasses
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -38,6 +38,7 @@ _ENTRY_V1 = struct.Struct("<ddqqqdB")
 _ENTRY_V2 = struct.Struct("<ddqqqdBI")
 """As version 1, and the highest step."""
 
+_YEAR_10000 = 253_402_300_800
 _COMMITTED = 1
 _PINNED = 2
 
@@ -163,9 +164,32 @@ def nonsense_is_corrupt() -> Iterator[None]:
         TypeError,
         AttributeError,
         RecursionError,
+        OverflowError,
         struct.error,
     ) as error:
         raise DataCorrupt(f"a record cannot be read: {type(error).__name__}") from error
+
+
+def whole_number(number: Any, below: int = 1 << 63) -> int:
+    """A number that was read.
+
+    Raises:
+        DataCorrupt: it is not one from 0 on and below a limit.
+    """
+    if isinstance(number, int) and 0 <= number < below:
+        return number
+    raise DataCorrupt(f"a record has {str(number)[:40]!r} where a number belongs")
+
+
+def some_time(seconds: float) -> float:
+    """A time that was read, in seconds since the epoch.
+
+    Raises:
+        DataCorrupt: it is none that a message can tell.
+    """
+    if 0 <= seconds < _YEAR_10000:
+        return seconds
+    raise DataCorrupt(f"a record has {seconds} where a time belongs")
 
 
 def _digest(row: bytes, version: int, body: bytes) -> int:
@@ -189,7 +213,7 @@ def _decode_snapshot(body: bytes) -> SnapshotRecord:
     return SnapshotRecord(
         metadata,
         fields["xxh3_64"],
-        fields["value_id"],
+        whole_number(fields["value_id"], 1 << 64),
         EncodedValue(**encoded) if encoded else None,
     )
 
@@ -213,6 +237,10 @@ def _entry_state(
     flags: int,
     skip_steps: int = 0,
 ) -> EntryState:
+    for count in (size, snapshots, reads):
+        whole_number(count)
+    for time in (create, access, lease_end):
+        some_time(time)
     return EntryState(
         *key,
         create_time=create,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import email.utils
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,22 +70,25 @@ class S3Bucket:
         """Latest time that S3 has told in an answer, in seconds since the epoch; 0 for none."""
         self._pool = ThreadPoolExecutor(_REQUESTS_AT_A_TIME, "s3-part")
 
-    def get(self, key: str, size_bytes: int | None = None) -> memoryview | None:
+    def get(
+        self, key: str, size_bytes: int | None = None, at_most: int | None = None
+    ) -> memoryview | None:
         """An object, None when there is none.
 
         Args:
             key: Which one.
             size_bytes: Its size where that is known: large objects are then read in ranges at the
                 same time. One of another size is returned as far as it goes.
+            at_most: Where it is not known: bytes after which no more is read.
         """
         if size_bytes is None or size_bytes <= _WHOLE_BYTES:
-            body = self._get(key)
+            body = self._get(key, at_most)
             return None if body is None else memoryview(body)
         data = np.empty(size_bytes, np.uint8).data
 
         def fill(start: int) -> int:
             end = min(start + _PART_BYTES, size_bytes)
-            part = self._get(key, Range=f"bytes={start}-{end - 1}")
+            part = self._get(key, None, Range=f"bytes={start}-{end - 1}")
             if part is None or len(part) != end - start:
                 return 0
             data[start:end] = part
@@ -163,9 +168,9 @@ class S3Bucket:
             if not token:
                 return
 
-    def get_many(self, keys: Sequence[str]) -> list[memoryview | None]:
-        """Several small objects, asked for at the same time."""
-        return list(self._pool.map(self.get, keys))
+    def get_many(self, keys: Sequence[str], at_most: int) -> list[memoryview | None]:
+        """Several small objects, asked for at the same time; no more of each than so many bytes."""
+        return list(self._pool.map(functools.partial(self.get, at_most=at_most), keys))
 
     def abandon_uploads(self, below: str, age_s: float) -> int:
         """Ends uploads in parts that were begun so long ago; returns how many."""
@@ -196,6 +201,19 @@ class S3Bucket:
                 return None  # Not allowed to ask, or a server that knows no versions.
         return bool(answer.get("Status") == "Enabled")
 
+    def lifecycle_rules(self) -> Sequence[Mapping[str, Any]] | None:
+        """Rules in force by which S3 itself changes objects here; None when nobody says."""
+        with s3_trouble():
+            try:
+                answer = self._client.get_bucket_lifecycle_configuration(Bucket=self.name)
+            except ClientError as error:
+                if code_of(error) == "NoSuchBucket":
+                    raise
+                if code_of(error) == "NoSuchLifecycleConfiguration":
+                    return []
+                return None  # Not allowed to ask, or a server that knows no such rules.
+        return [rule for rule in answer.get("Rules", ()) if _concerns(rule, self._prefix)]
+
     def close(self) -> None:
         """Ends threads and connections."""
         self._pool.shutdown()
@@ -206,7 +224,7 @@ class S3Bucket:
         if "date" in parsed["ResponseMetadata"].get("HTTPHeaders", {}):
             self.server_time = max(self.server_time, _time_of(parsed))
 
-    def _get(self, key: str, **more: str) -> bytes | None:
+    def _get(self, key: str, at_most: int | None, **more: str) -> bytes | None:
         for attempt in range(_READ_AGAIN):
             with s3_trouble():
                 try:
@@ -219,7 +237,11 @@ class S3Bucket:
                         return None
                     raise
                 try:
-                    body: bytes = answer["Body"].read()
+                    if at_most is None or answer["ContentLength"] <= at_most:
+                        body: bytes = answer["Body"].read()
+                    else:
+                        with contextlib.closing(answer["Body"]) as stream:
+                            body = stream.read(at_most)
                 except BotoCoreError:
                     if attempt == _READ_AGAIN - 1:
                         raise
@@ -252,6 +274,15 @@ class S3Bucket:
         except BaseException:
             _quietly(lambda: self._client.abort_multipart_upload(**place, UploadId=upload))
             raise
+
+
+def _concerns(rule: Mapping[str, Any], prefix: str) -> bool:
+    """Whether a lifecycle rule is in force for objects below a prefix, which have no tags."""
+    of = rule.get("Filter", {})
+    of = of.get("And", of)
+    below = of.get("Prefix", rule.get("Prefix", ""))  # Old rules name it outside of the filter.
+    overlaps = below.startswith(prefix) or prefix.startswith(below)
+    return rule.get("Status") == "Enabled" and overlaps and not ("Tag" in of or "Tags" in of)
 
 
 def _time_of(answer: Mapping[str, Any]) -> float:

@@ -9,6 +9,8 @@ from skipstone_latent_kv.s3_values import LEFTOVER_S, VALUES
 from skipstone_shared.errors import FailedPrecondition
 from skipstone_shared.structured_logging import get_logger
 
+_ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
+"""Storage classes from which nothing can be read before it is restored."""
 _FORMAT = "format"
 _VERSION = b"1"
 
@@ -31,10 +33,30 @@ def check_bucket(bucket: S3Bucket) -> None:
             "nobody says whether the bucket keeps versions",
             hint="what is deleted stays in a bucket with versions; allow s3:GetBucketVersioning",
         )
+    _check_lifecycle(bucket)
     _check_conditions(bucket)
     _check_format(bucket)
     # A sweep that may not ask for them would never come further; here it is told at once.
     bucket.abandon_uploads(VALUES, LEFTOVER_S)
+
+
+def _check_lifecycle(bucket: S3Bucket) -> None:
+    """A rule that takes checkpoints away would make a store look empty that is not."""
+    rules = bucket.lifecycle_rules()
+    if rules is None:
+        get_logger(store="s3").warning(
+            "nobody says whether lifecycle rules of the bucket expire objects",
+            hint="one that does would damage entries; allow s3:GetLifecycleConfiguration",
+        )
+    for rule in rules or ():
+        ends = "Days" in (of := rule.get("Expiration", {})) or "Date" in of
+        if ends or any(to.get("StorageClass") in _ARCHIVES for to in rule.get("Transitions", ())):
+            raise FailedPrecondition(
+                f"the lifecycle rule {rule.get('ID', 'without an id')!r} of s3_bucket "
+                f"{bucket.name} {'expires' if ends else 'archives'} objects below s3_prefix, which "
+                "would damage the store: end the rule, or name another prefix or bucket; ttl_s "
+                "ends entries in time"
+            )
 
 
 def _check_conditions(bucket: S3Bucket) -> None:

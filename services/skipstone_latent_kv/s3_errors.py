@@ -28,8 +28,9 @@ _FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "EntityToo
 _OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
 
 RIGHTS = (
-    "s3:ListBucket, s3:ListBucketMultipartUploads and s3:GetBucketVersioning on the bucket, "
-    "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below s3_prefix"
+    "s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetBucketVersioning and "
+    "s3:GetLifecycleConfiguration on the bucket, s3:GetObject, s3:PutObject, s3:DeleteObject and "
+    "s3:AbortMultipartUpload below s3_prefix"
 )
 """What a store does; the docs list it too."""
 

@@ -20,11 +20,13 @@ from an image. So the dates of S3's own answers are looked at too.
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from skipstone_latent_kv.s3_bucket import S3Bucket
+from skipstone_latent_kv.s3_records import LARGEST_RECORD
 
 SURE_S = 300.0
 """Seconds after which every process has looked at the log, or will look for a checkpoint first."""
@@ -32,6 +34,7 @@ _KEPT_S = 3600.0
 _CHECKPOINTS_KEPT = 2
 """One in case the newest is damaged; records since the older one are kept too."""
 _READ_AT_ONCE = 64
+_NUMBER = re.compile("[0-9]{20}")
 
 
 Moment = tuple[float, float]
@@ -71,11 +74,11 @@ class S3Log:
 
     def checkpoints(self) -> list[int]:
         """Numbers of the checkpoints that there are, ascending."""
-        return [_number(key) for key in self._bucket.keys("checkpoints/")]
+        return list(self._numbers("checkpoints"))
 
     def read(self, number: int) -> memoryview | None:
-        """A record, None when it is not there."""
-        return self._bucket.get(_key("log", number))
+        """A record, None when it is not there; one that is too large to be one is cut."""
+        return self._bucket.get(_key("log", number), at_most=LARGEST_RECORD)
 
     def read_checkpoint(self, number: int) -> memoryview | None:
         """A checkpoint, None when it has gone."""
@@ -108,10 +111,11 @@ class S3Log:
 
         Here and in ``read_on`` the position follows when the next one is asked for.
         """
-        numbers = [_number(k) for k in self._bucket.keys("log/", _key("log", self.position))]
+        numbers = list(self._numbers("log", _key("log", self.position)))
         for first in range(0, len(numbers), _READ_AT_ONCE):
             some = numbers[first : first + _READ_AT_ONCE]
-            bodies = self._bucket.get_many([_key("log", number) for number in some])
+            keys = [_key("log", number) for number in some]
+            bodies = self._bucket.get_many(keys, at_most=LARGEST_RECORD)
             for number, body in zip(some, bodies, strict=True):
                 yield number, body
                 self.position = number
@@ -173,11 +177,17 @@ class S3Log:
         if len(checkpoints) < _CHECKPOINTS_KEPT:
             return 0
         last = min(self._read_long_ago, checkpoints[-_CHECKPOINTS_KEPT])
-        keys = self._bucket.keys("log/")
-        old = list(itertools.takewhile(lambda key: _number(key) <= last, keys))
-        self._bucket.delete(old)
+        old = list(itertools.takewhile(lambda number: number <= last, self._numbers("log")))
+        self._bucket.delete([_key("log", number) for number in old])
         self._pruned = last
         return len(old)
+
+    def _numbers(self, kind: str, after: str = "") -> Iterator[int]:
+        """Numbers of the objects of a kind, ascending; what else people keep there is none."""
+        for key in self._bucket.keys(f"{kind}/", after):
+            name = key.removeprefix(f"{kind}/")
+            if _NUMBER.fullmatch(name):
+                yield int(name)
 
     def _passed(self, moment: Moment) -> float:
         """Seconds since then, by the clock that says more."""
@@ -187,7 +197,3 @@ class S3Log:
 
 def _key(kind: str, number: int) -> str:
     return f"{kind}/{number:020d}"
-
-
-def _number(key: str) -> int:
-    return int(key.rpartition("/")[2])

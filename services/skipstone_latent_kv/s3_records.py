@@ -21,10 +21,11 @@ Who knows what the record says that another process cannot read answers with a c
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from skipstone_latent_kv.entry_table import EntryKey, EntryState
@@ -36,13 +37,23 @@ from skipstone_latent_kv.record_format import (
     encode_snapshot,
     frame,
     nonsense_is_corrupt,
+    some_time,
     unframe,
+    whole_number,
 )
 from skipstone_latent_kv.s3_values import ValueName
-from skipstone_shared.errors import DataCorrupt
+from skipstone_shared.errors import DataCorrupt, ResourceExhausted
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
 
 _VERSION = 1
+
+LARGEST_RECORD = 512 << 20
+"""Bytes of the largest record of changes, and of the largest line of a checkpoint, as JSON: room
+for millions of removals at once. Checkpoints are as large as the entries they tell of."""
+_STEPS = _READS = 1 << 32
+"""Above all numbers of steps, and of reads that one record counts."""
+_PIECE = 1 << 20
+"""Bytes of JSON of a checkpoint that are unpacked at a time."""
 
 Rows = Mapping[int, bytes]
 """Snapshot records of an entry by their steps, as ``packed_snapshot`` makes them."""
@@ -79,9 +90,18 @@ class Checkpoint:
 
 
 def encode_changes(number: int, writer: str, changes: Iterable[Change]) -> bytes:
-    """The record with a number; ``writer`` makes it differ from those of other processes."""
-    body = {"writer": writer, "changes": [_change_out(c) for c in changes]}
-    return _pack(number, _json(body))
+    """The record with a number; ``writer`` makes it differ from those of other processes.
+
+    Raises:
+        ResourceExhausted: it is larger than any reader takes.
+    """
+    text = _json({"writer": writer, "changes": [_change_out(c) for c in changes]})
+    if len(text) > LARGEST_RECORD:
+        raise ResourceExhausted(
+            f"so many changes at once make a record of {len(text)} bytes, and {LARGEST_RECORD} is "
+            "the most: remove or adopt fewer entries at a time"
+        )
+    return _pack(number, text)
 
 
 def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
@@ -90,9 +110,13 @@ def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
     Raises:
         DataCorrupt: it is damaged.
     """
-    body = _unpack(number, data)
-    with nonsense_is_corrupt():
-        return [_change_in(*fields) for fields in json.loads(body)["changes"]]
+    unpacker = zlib.decompressobj()
+    body = _unframe(number, data)
+    with _nonsense_is_corrupt():
+        text = unpacker.decompress(body, LARGEST_RECORD)
+        if not unpacker.eof:
+            raise DataCorrupt(f"a record is cut, or has more than {LARGEST_RECORD} bytes")
+        return [_change_in(*fields) for fields in json.loads(text)["changes"]]
 
 
 def encode_checkpoint(number: int, checkpoint: Checkpoint) -> bytes:
@@ -115,24 +139,18 @@ def decode_checkpoint(number: int, data: bytes | memoryview) -> Checkpoint:
     Raises:
         DataCorrupt: it is damaged.
     """
-    body = _unpack(number, data)
-    with nonsense_is_corrupt():
-        first, *entries = map(json.loads, body.split(b"\n"))
+    lines = _lines(_unframe(number, data))
+    with _nonsense_is_corrupt():
+        first = json.loads(next(lines))
         return Checkpoint(
+            [_entry_in(*json.loads(line)) for line in lines],
             [
-                (
-                    unpacked_entry((namespace, entry_id), _bytes(entry)),
-                    {step: _bytes(row) for step, row in rows},
-                )
-                for namespace, entry_id, entry, rows in entries
+                EvictionEvent(whole_number(sequence), EvictionKind(kind), *_key(*key))
+                for sequence, kind, *key in first["events"]
             ],
             [
-                EvictionEvent(sequence, EvictionKind(kind), namespace, entry_id)
-                for sequence, kind, namespace, entry_id in first["events"]
-            ],
-            [
-                ValueName((namespace, entry_id), value_id)
-                for namespace, entry_id, value_id in first["undeleted"]
+                ValueName(_key(*key), whole_number(value_id))
+                for *key, value_id in first["undeleted"]
             ],
         )
 
@@ -157,17 +175,37 @@ def _change_out(change: Change) -> list[Any]:
     return [change.what, *change.key, *rest]
 
 
-def _change_in(what: Any, namespace: str, entry_id: str, *rest: Any) -> Change:
+def _change_in(what: Any, namespace: Any, entry_id: Any, *rest: Any) -> Change:
+    """A change of which every part is of its type: whoever applies it finds no nonsense."""
+    key = _key(namespace, entry_id)
+    match what, rest:
+        case "put", (str(entry), bool(used)):
+            return Change("put", key, (_bytes(entry), used))
+        case "snapshot", (step, str(row)):
+            return Change("snapshot", key, (whole_number(step, _STEPS), _bytes(row)))
+        case "use", (int() | float() as time, reads):
+            return Change("use", key, (some_time(time), whole_number(reads, _READS)))
+        case "adopt", (str(entry),):
+            return Change("adopt", key, (_bytes(entry),))
+        case "remove", (kind,):
+            return Change("remove", key, (EvictionKind(kind).value,))
+        case "gone", (list(value_ids),):
+            return Change("gone", key, (list(map(whole_number, value_ids)),))
+        case "unreadable", (lacking,):
+            return Change("unreadable", key, (whole_number(lacking),))
+    raise DataCorrupt(f"a record tells of a change {what!r} that is none")
+
+
+def _entry_in(namespace: Any, entry_id: Any, entry: str, rows: Any) -> tuple[EntryState, Rows]:
+    key = _key(namespace, entry_id)
+    by_step = {whole_number(step, _STEPS): _bytes(row) for step, row in rows}
+    return unpacked_entry(key, _bytes(entry)), by_step
+
+
+def _key(namespace: Any, entry_id: Any) -> EntryKey:
     key = namespace, entry_id
-    match what:
-        case "put":
-            return Change(what, key, (_bytes(rest[0]), rest[1]))
-        case "snapshot":
-            return Change(what, key, (rest[0], _bytes(rest[1])))
-        case "adopt":
-            return Change(what, key, (_bytes(rest[0]),))
-        case _:
-            return Change(what, key, rest)
+    _entry_row(key)  # Not everything in JSON is text that can be one.
+    return key
 
 
 def unpacked_entry(key: EntryKey, data: bytes) -> EntryState:
@@ -179,14 +217,35 @@ def _pack(number: int, text: str) -> bytes:
     return frame(str(number).encode(), _VERSION, zlib.compress(text.encode(), 1))
 
 
-def _unpack(number: int, data: bytes | memoryview) -> bytes:
+@contextlib.contextmanager
+def _nonsense_is_corrupt() -> Iterator[None]:
+    """As in ``record_format``, and for what cannot be unpacked."""
+    try:
+        with nonsense_is_corrupt():
+            yield
+    except zlib.error as error:
+        raise DataCorrupt(f"a record cannot be read: {error}") from error
+
+
+def _unframe(number: int, data: bytes | memoryview) -> bytes:
     version, body = unframe(str(number).encode(), data)
     if version != _VERSION:
         raise DataCorrupt(f"record version {version}, this program knows {_VERSION}")
-    try:
-        return zlib.decompress(body)
-    except zlib.error as error:
-        raise DataCorrupt(f"a record cannot be read: {error}") from error
+    return body
+
+
+def _lines(body: bytes) -> Iterator[bytes]:
+    """The lines of what was compressed, unpacked little by little: it may say more than it is."""
+    unpacker = zlib.decompressobj()
+    packed, rest = body, b""
+    while not unpacker.eof:
+        piece = unpacker.decompress(packed, _PIECE)
+        packed = unpacker.unconsumed_tail
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > LARGEST_RECORD or not (piece or packed or unpacker.eof):
+            raise DataCorrupt(f"a checkpoint is cut, or a line is above {LARGEST_RECORD} bytes")
+        yield from lines
+    yield rest
 
 
 def _json(body: object) -> str:

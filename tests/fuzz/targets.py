@@ -8,13 +8,16 @@ nonsense not.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import inspect
+import json
 import pkgutil
 import tempfile
 import typing
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,10 @@ import skipstone_shared
 from skipstone_client._safetensors import TensorsFile
 from skipstone_client.batch.outputs import BatchFolder
 from skipstone_client.batch.rows import read_rows
-from skipstone_latent_kv import latent_codec, record_format
+from skipstone_latent_kv import latent_codec, record_format, redis_catalog_rows, s3_records
+from skipstone_latent_kv.entry_table import EntryTable
+from skipstone_latent_kv.eviction_policies import LeastRecentlyUsed
+from skipstone_latent_kv.s3_transaction import S3Transaction, SeenEntry
 from skipstone_orchestrator.config import OrchestratorSettings
 from skipstone_shared.access import read_callers
 from skipstone_shared.block_cache_json import block_cache_from_text
@@ -37,12 +43,15 @@ from skipstone_shared.generation import GenerationParams
 from skipstone_shared.grpc_server_facts import read_server_facts
 from skipstone_shared.latents import DType, TensorPart, TensorSpec, checksum
 from skipstone_shared.orchestration import CacheOptions
+from skipstone_shared.stored_entry_messages import stored_entry_to_message
 from skipstone_shared.tensor_messages import array_from_bytes, arrays_from_parts
 from skipstone_vector_index import partition_codec, record_codec
 
 Target = Callable[[bytes], None]
 
 _ROW = b"namespace\0entry"
+_NUMBER = b"7"
+"""Of a record in a log."""
 _KEY = b"key"
 _FILE = Path(tempfile.gettempdir()) / "skipstone-fuzzed"
 """Prefix of files for readers that take one."""
@@ -57,6 +66,63 @@ def latent_record(data: bytes) -> None:
         for decode in (record_format.decode_snapshot, record_format.decode_entry):
             with contextlib.suppress(DataCorrupt):
                 decode(_ROW, record)
+
+
+def s3_log(data: bytes) -> None:
+    """Records and checkpoints of a store in S3, up to the names of values in them.
+
+    The bytes are an object, what stands behind its checksum, what it says, or what it says of an
+    entry behind a checksum of its own.
+    """
+    said = (data, *map(_json_bytes, _records_of_an_entry(data)))
+    bodies = (data, *(zlib.compress(text, 1) for text in said))
+    for record in (data, *(record_format.frame(_NUMBER, 1, body) for body in bodies)):
+        table = EntryTable(LeastRecentlyUsed())
+        with contextlib.suppress(DataCorrupt), table.transaction():
+            txn = S3Transaction(table, {}, ())
+            txn.apply(s3_records.decode_changes(int(_NUMBER), record))
+            _names_of(entry for entry in txn.seen().values() if entry)
+        with contextlib.suppress(DataCorrupt):
+            read = s3_records.decode_checkpoint(int(_NUMBER), record)
+            EntryTable(LeastRecentlyUsed()).load([state for state, _ in read.entries])
+            _names_of(SeenEntry(state, rows) for state, rows in read.entries)
+
+
+def _records_of_an_entry(data: bytes) -> Iterator[list[Any]]:
+    """Changes, and lines of a checkpoint, with these bytes as records of entry and snapshot."""
+    key = _ROW.decode().split("\0")
+    version, body = data[0] % 4 if data else 0, data[1:]
+    entry, snapshot = (
+        base64.b64encode(record_format.frame(row, version, body)).decode()
+        for row in (_ROW, _ROW + b"\0" + (1).to_bytes(4, "big"))
+    )
+    put, adopt = ["put", *key, entry, True], ["adopt", *key, entry]
+    more = [["snapshot", *key, 1, snapshot], ["use", *key, 1.5, 2], ["remove", *key, "deleted"]]
+    yield [{"changes": [put, adopt, *more]}]
+    yield [{"changes": more}]
+    yield [{"events": [], "undeleted": []}, [*key, entry, [[1, snapshot]]]]
+
+
+def _json_bytes(lines: list[Any]) -> bytes:
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+def _names_of(entries: Iterable[SeenEntry]) -> None:
+    for entry in entries:
+        for name in entry.value_names():
+            assert name.key
+
+
+def redis_catalog(data: bytes) -> None:
+    """Rows of the catalog in Redis, a field per line, up to the message that tells them."""
+    fields = data.split(b"\n")
+    with contextlib.suppress(DataCorrupt):
+        row = redis_catalog_rows.parse_row("ns", fields)
+        if row is not None:
+            stored_entry_to_message(row.state.stored_entry(()))
+    if len(fields) == 3:
+        with contextlib.suppress(DataCorrupt):
+            redis_catalog_rows.parse_value(("ns", "entry"), *fields)
 
 
 def latent_bytes(data: bytes) -> None:
@@ -151,6 +217,8 @@ TARGETS: Mapping[str, Target] = {
     target.__name__: target
     for target in (
         latent_record,
+        s3_log,
+        redis_catalog,
         latent_bytes,
         tensors,
         index_record,
@@ -213,6 +281,16 @@ def seeds() -> Mapping[str, tuple[bytes, ...]]:
             b'\1{"metadata": {"parts": [["latents", "float16", [1, 2]]]}, "xxh3_64": 1, '
             b'"value_id": 1}',
             b"\2" + bytes(60),
+        ),
+        "s3_log": (
+            b'{"writer":"w","changes":[["put","ns","entry","AA==",true],["use","n","e",1.5,2],'
+            b'["remove","n","e","deleted"],["gone","n","e",[1,2]],["unreadable","","",3]]}',
+            b'{"events":[[1,"deleted","n","e"]],"undeleted":[["n","e",1]]}\n["n","e","AA==",[]]',
+            b"\2" + bytes(60),
+        ),
+        "redis_catalog": (
+            b"e\n1.5\n2.5\n3\n\n1\n19\n1\n2\n1024\n19\nab12\n1024\nfedcba9876543210",
+            b"ab12\n1024\nfedcba9876543210",
         ),
         "latent_bytes": (b"\2\2\2\1\1\0" + bytes(16), b"\2\2\2\1\1\3" + bytes(24)),
         "tensors": (b"\2\2\2\1\1" + bytes(16),),

@@ -16,7 +16,7 @@ from tests.servers.seaweedfs import shared_seaweedfs
 from tests.unit.latent_kv.redis_worker import QUOTA_BYTES, work
 from tests.unit.latent_kv.s3_under_test import Place, contents
 
-from skipstone_latent_kv import s3_replica, s3_upkeep
+from skipstone_latent_kv import s3_log, s3_replica, s3_upkeep
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.s3_log import SURE_S
 from skipstone_latent_kv.s3_store import S3Store
@@ -86,6 +86,30 @@ class TestStarts:
         assert list(contents(later)) == list(contents(store))
         assert later._replica.contents()[0] == store._replica.contents()[0]
         place.audit(later)
+
+    def test_what_else_people_keep_beside_the_log_is_passed_over(self, place: Place) -> None:
+        """Consoles make objects for folders, and somebody makes a copy."""
+        number = f"{1:020d}"
+        for kind in ("log", "checkpoints"):
+            for name in ("", f"{number}.bak", f"old/{number}", "1", "latest"):
+                place.put(f"{kind}/{name}", b"of somebody else")
+        theirs = place.keys("")
+        steady = Clock()
+        store = place.open(steady_clock=steady)
+        live_through(store, steady, rounds=4)
+        assert f"log/{number}" not in place.keys("log/")
+        assert set(theirs) <= set(place.keys(""))
+        assert list(contents(place.open(steady_clock=steady))) == list(contents(store))
+
+    def test_of_an_object_that_is_too_large_for_a_record_no_more_is_read(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(s3_log, "LARGEST_RECORD", 1000)
+        for number in (1, 2):
+            place.put(f"log/{number:020d}", bytes(number * 1000))
+        log = s3_log.S3Log(place.bucket, Clock())
+        assert [len(log.read(number) or b"") for number in (1, 2)] == [1000, 1000]
+        assert [len(body or b"") for _, body in log.backlog()] == [1000, 1000]
 
     def test_a_damaged_checkpoint_is_done_without(self, place: Place) -> None:
         store = place.open()

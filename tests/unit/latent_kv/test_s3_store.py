@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import LATENT_BYTES, Write, latents, list_ids, save
 from tests.servers.seaweedfs import SECRET_KEY, shared_seaweedfs
@@ -121,6 +124,66 @@ class TestBucketsThatCannotKeepThePromise:
         )
         with pytest.raises(FailedPrecondition, match="keeps versions"):
             place.open(address={"bucket": bucket})
+
+    @pytest.mark.parametrize(
+        ("rule", "problem"),
+        [
+            ({"Filter": {"Prefix": ""}, "Expiration": {"Days": 30}}, "'of the test'.* expires"),
+            ({"Prefix": "{}/checkpoints/", "Expiration": {"Days": 30}}, "expires objects"),
+            (
+                {
+                    "Filter": {"And": {"Prefix": "{}", "ObjectSizeGreaterThan": 1 << 20}},
+                    "Transitions": [{"Days": 30, "StorageClass": "GLACIER"}],
+                },
+                "archives objects",
+            ),
+            ({"Filter": {"Prefix": "{}-of-others/"}, "Expiration": {"Days": 30}}, None),
+            ({"Filter": {"Tag": {"Key": "a", "Value": "b"}}, "Expiration": {"Days": 1}}, None),
+            ({"Status": "Disabled", "Filter": {"Prefix": ""}, "Expiration": {"Days": 1}}, None),
+            (
+                {
+                    "Filter": {"Prefix": ""},
+                    "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3},
+                },
+                None,
+            ),
+        ],
+        ids=["all", "checkpoints", "archive", "elsewhere", "tagged", "disabled", "uploads"],
+    )
+    def test_one_whose_rules_take_objects_of_the_store_away_is_refused(
+        self, place: Place, rule: dict[str, Any], problem: str | None
+    ) -> None:
+        """Without checkpoints it would look empty, and what is in it would be deleted."""
+        rule = json.loads(json.dumps(rule).replace("{}", place.prefix))
+        bucket = S3Bucket(place.server.address, place.prefix)
+        told = {"Rules": [{"ID": "of the test", "Status": "Enabled", **rule}]}
+        with patch.object(bucket._client, "get_bucket_lifecycle_configuration", lambda **_: told):
+            if problem is None:
+                check_bucket(bucket)
+            else:
+                with pytest.raises(FailedPrecondition, match=problem):
+                    check_bucket(bucket)
+        bucket.close()
+
+    def test_a_rule_of_the_server_is_refused_and_a_server_that_does_not_tell_is_warned_of(
+        self, place: Place
+    ) -> None:
+        bucket = place.server.new_bucket()
+        rule = {"ID": "tidy", "Status": "Enabled", "Filter": {"Prefix": ""}}
+        place.client.put_bucket_lifecycle_configuration(
+            Bucket=bucket, LifecycleConfiguration={"Rules": [rule | {"Expiration": {"Days": 30}}]}
+        )
+        with pytest.raises(FailedPrecondition, match="rule 'tidy' of s3_bucket"):
+            place.open(address={"bucket": bucket})
+        denied = ClientError({"Error": {"Code": "AccessDenied"}}, "GetLifecycleConfiguration")
+        mute = S3Bucket(place.server.address, place.prefix)
+        with (
+            patch.object(mute._client, "get_bucket_lifecycle_configuration", side_effect=denied),
+            capture_logs() as logs,
+        ):
+            check_bucket(mute)
+        assert [line["hint"] for line in logs if "GetLifecycleConfiguration" in line["hint"]]
+        mute.close()
 
     def test_a_server_that_ignores_conditions_is_refused(self, place: Place) -> None:
         class Careless(S3Bucket):
@@ -311,11 +374,11 @@ class TestAnswersThatGetLost:
             late[key] = data
             return False
 
-        def not_yet(key: str, *size: int) -> Any:
+        def not_yet(key: str, *size: int, **more: int) -> Any:
             if key in late and get(key) is None:
                 put_new(key, late[key])
                 return None
-            return get(key, *size)
+            return get(key, *size, **more)
 
         monkeypatch.setattr(store._bucket, "put_new", in_conflict)
         monkeypatch.setattr(store._bucket, "get", not_yet)
