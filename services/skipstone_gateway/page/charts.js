@@ -68,7 +68,7 @@ function drawDrift(drift) {
     `${tier.tier}: mean ${number(tier.mean)}, bound ${number(tier.bound) || "unknown"}`);
   chart.setAttribute("aria-label", `Drift by tier, accepted up to ${drift.max_drift}: ${told.join("; ")}`);
   byId("drift-legend").textContent =
-    `Bars: mean of the audits, in the order of the table. Thin lines: upper bounds. Last line: ${drift.max_drift}, up to which a tier stays open.`;
+    `Bars: mean of the audits, in the order of the table. Thin lines: upper bounds. Red line: ${drift.max_drift}, up to which a tier stays open.`;
 }
 
 function line(at, from, length, colour) {
