@@ -140,3 +140,59 @@ def test_the_script_around_a_stock_pipeline_prints_what_the_page_says(
         HitTier.APPROXIMATE.value,
     ]
     assert [int(line[-1]) for line in lines][:2] == [0, 30]
+
+
+TWO_RANKS = """
+import contextlib
+from skipstone_client import ReuseSession
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+session = ReuseSession({targets}, namespace="ranks") if rank == 0 else contextlib.nullcontext()
+with session:
+    for seed in (1, 1):
+        drawn = np.random.default_rng(seed if rank == 0 else 99).standard_normal(SHAPE)
+        noise = torch.from_numpy(drawn).float()
+        asked = session.request("a fox", describe(seed)) if rank == 0 else contextlib.nullcontext()
+        with asked as request:
+            latents, start = resume_on_all(request, noise)
+            for step in range(start, STEPS):
+                latents = torch.from_numpy(denoise(latents.numpy(), step, "a fox"))
+            if rank == 0:
+                request.finish(latents)
+        if rank == 0:
+            session.flush()
+        print("RANK", start, round(float(latents.double().sum()), 9), flush=True)
+        dist.barrier()
+"""
+
+
+@pytest.mark.long
+def test_two_ranks_begin_at_the_same_step_with_the_same_latents(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    described, _ = program("own_loop.py", cluster, namespace).split("with ReuseSession(", 1)
+    targets = f"{cluster.targets['orchestrator']!r}, {cluster.targets['latent_kv']!r}"
+    ranks = program("ranks.py", cluster, namespace)
+    body = re.sub(
+        r'namespace="[^"]*"',
+        f'namespace="{namespace}", limits=SessionLimits(30.0, 0.0, 30.0)',
+        TWO_RANKS.replace("{targets}", targets),
+    )
+    file = tmp_path / "two.py"
+    file.write_text(described + ranks + body)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", "2", str(file)),
+        ],
+        env=service_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = sorted(line.split()[1:] for line in done.stdout.splitlines() if line.startswith("RANK"))
+    # Both ranks say the same of the full run, and of the one that is a stored result.
+    assert [int(start) for start, _ in told] == [0, 0, 20, 20]
+    assert len({total for _, total in told}) == 1
