@@ -64,14 +64,17 @@ def _extend(message: descriptor_pb2.DescriptorProto) -> None:
 class FuturePeer:
     """Proxies one service; `carried` counts the messages that had more than the contract says."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, address: str = "127.0.0.1:0") -> None:
         """Connects to nothing yet.
 
         Args:
             target: The service of this version.
+            address: Where to serve; port 0 takes a free one.
         """
         self.carried = 0
-        self._channel = grpc.insecure_channel(target)
+        # A service that starts slowly is found soon after it serves.
+        soon = [("grpc.max_reconnect_backoff_ms", 500)]
+        self._channel = grpc.insecure_channel(target, soon)
         self._methods = {
             f"/{service.full_name}/{method.name}": method
             for contract in CONTRACTS
@@ -79,11 +82,16 @@ class FuturePeer:
             for method in service.methods
         }
         self._server = grpc.server(ThreadPoolExecutor(32), handlers=[_Handler(self)])
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        host = address.rpartition(":")[0]
+        self.target = f"{host}:{self._server.add_insecure_port(address)}"
 
     def start(self) -> None:
         """Serves."""
         self._server.start()
+
+    def drain(self, grace_s: float) -> None:
+        """Takes nothing new, as a service does after SIGTERM, and goes on with what runs."""
+        self._server.stop(grace_s)
 
     def close(self) -> None:
         """Ends."""

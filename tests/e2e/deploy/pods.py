@@ -43,9 +43,14 @@ def require_mounts() -> None:
         )
 
 
-def with_hosts(hosts: Path, command: Sequence[str]) -> list[str]:
-    """A command that sees a file as /etc/hosts."""
-    return ["unshare", "--mount", "sh", "-c", _MOUNT, str(hosts), *command]
+def mounting(hosts: Path, command: Sequence[str]) -> list[str]:
+    """A command that mounts a file as /etc/hosts for itself, in whatever mounts it has."""
+    return ["sh", "-c", _MOUNT, str(hosts), *command]
+
+
+def own_address(number: int) -> str:
+    """A loopback address of this test run alone: 127.0.0.1 is everyone's."""
+    return f"127.{64 + os.getpid() % 64}.{number // 250}.{1 + number % 250}"
 
 
 class Pod:
@@ -62,8 +67,7 @@ class Pod:
             secrets: Folders by the name of the Secret that they stand for.
         """
         number = next(_numbers)
-        # Of this test run alone: 127.0.0.1 is everyone's.
-        self.address = f"127.{64 + os.getpid() % 64}.{number // 250}.{1 + number % 250}"
+        self.address = own_address(number)
         self.workload = workload
         self._folder = folder
         self._secrets = secrets or {}
@@ -76,12 +80,16 @@ class Pod:
         command = [str(Path(sys.executable).parent / program), *words]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                with_hosts(hosts, command),
+                self._in_its_own_world(hosts, command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=service_environment(**self._variables()),
             )
+
+    def _in_its_own_world(self, hosts: Path, command: Sequence[str]) -> list[str]:
+        """A command that sees a file as /etc/hosts."""
+        return ["unshare", "--mount", *mounting(hosts, command)]
 
     def _variables(self) -> dict[str, str]:
         """The variables of the manifest, on this machine."""
@@ -223,11 +231,19 @@ class Release:
     def start_all(self) -> None:
         """Starts as many pods of every workload as the manifests say."""
         counts = {k: found.manifest["spec"]["replicas"] for k, found in self.workloads.items()}
-        self._start(counts)
+        self._start(counts, self._make_pod)
 
-    def scale_up(self, key: str, count: int = 1) -> list[Pod]:
-        """Starts more pods; they get calls as soon as clients look the name up again."""
-        return self._start({key: count})
+    def scale_up(
+        self, key: str, count: int = 1, make_pod: Callable[[Workload, Path], Pod] | None = None
+    ) -> list[Pod]:
+        """Starts more pods; they get calls as soon as clients look the name up again.
+
+        Args:
+            key: Of the workload.
+            count: How many.
+            make_pod: Makes one; by default they are as all others.
+        """
+        return self._start({key: count}, make_pod or self._make_pod)
 
     def stop(self, pod: Pod) -> None:
         """Ends a pod as Kubernetes does: preStop, SIGTERM, and then its name is gone."""
@@ -240,9 +256,11 @@ class Release:
         pod.kill()
         self._forget(pod)
 
-    def _start(self, counts: Mapping[str, int]) -> list[Pod]:
+    def _start(
+        self, counts: Mapping[str, int], make_pod: Callable[[Workload, Path], Pod]
+    ) -> list[Pod]:
         created = [
-            self._make_pod(self.workloads[key], self._folder)
+            make_pod(self.workloads[key], self._folder)
             for key, count in counts.items()
             for _ in range(count)
         ]

@@ -1,4 +1,4 @@
-"""Executors behind one name are added, drained, killed and rolled out while clients generate.
+"""Executors behind one name are added, drained, killed and upgraded while clients generate.
 
 No call may fail, and every picture must be that of an undisturbed run.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.deploy.containers import REGISTRY, ContainerPod, Network, require_images
+from tests.e2e.deploy.namespaces import NamespacedPod, bridge
+from tests.e2e.deploy.next_version import NextVersionPod
 from tests.e2e.deploy.pods import Pod, Release, require_mounts
 from tests.e2e.deploy.releases import small_release
 from tests.e2e.processes import wait_until
@@ -80,7 +82,15 @@ class Callers:
 
 @contextmanager
 def release_of(kind: str, model: Path, folder: Path) -> Iterator[Release]:
-    """A release of one executor, as processes or as containers."""
+    """A release of one executor, as processes, in network namespaces or as containers."""
+    if kind == "namespaces":
+        values = small_release({"name": str(model)})
+        with (
+            bridge() as network,
+            Release(values, folder, lambda *pod: NamespacedPod(*pod, network)) as release,
+        ):
+            yield release
+        return
     if kind == "processes":
         require_mounts()
         with Release(small_release({"name": str(model)}), folder) as release:
@@ -104,13 +114,28 @@ def stats(pod: Pod) -> DenoiseStats:
         return client.get_stats()
 
 
+def roll_out(release: Release, kind: str) -> None:
+    """Replaces every executor by another one, with maxSurge 1.
+
+    Processes become those of the next minor version, which the orchestrator of this one then meets
+    beside those of its own; images of another version there are none.
+    """
+    upgraded = NextVersionPod if kind == "processes" else None
+    for old in list(release.pods["denoise"]):
+        (new,) = release.scale_up("denoise", make_pod=upgraded)
+        wait_used(new)
+        if isinstance(new, NextVersionPod):
+            assert new.carried > 0
+        release.stop(old)
+
+
 def wait_used(*pods: Pod) -> None:
     """Waits until each of some executors has finished a run."""
     for pod in pods:
         wait_until(lambda pod=pod: stats(pod).finished_count > 0, f"{pod.address} is used")
 
 
-@pytest.mark.parametrize("kind", ["processes", "containers"])
+@pytest.mark.parametrize("kind", ["processes", "namespaces", "containers"])
 def test_executors_come_and_go_without_a_failed_call(
     kind: str, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -131,9 +156,7 @@ def test_executors_come_and_go_without_a_failed_call(
                 release.kill(killed)
                 wait_until(callers.noticed_a_loss, "its run was made again")
 
-                for old in list(release.pods["denoise"]):  # a roll-out: maxSurge 1
-                    wait_used(*release.scale_up("denoise"))
-                    release.stop(old)
+                roll_out(release, kind)
             finally:
                 callers.stop()
             assert callers.failures == []

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from tests.certificates import Authority
 from tests.e2e.deploy.containers import REGISTRY, ContainerPod, Network, require_images
+from tests.e2e.deploy.namespaces import NamespacedPod, bridge
 from tests.e2e.deploy.pods import Pod, Release, require_mounts
 from tests.e2e.deploy.releases import small_release
 from tests.e2e.processes import wait_until
@@ -83,11 +84,14 @@ def scaled_by() -> str:
     return str(metric["pods"]["metric"]["name"])
 
 
-def test_a_release_serves_is_probed_and_drains_as_processes(
+def test_a_release_serves_is_probed_and_drains_in_network_namespaces(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    require_mounts()
-    with Release(small_release({"name": str(tiny_model)}), tmp_path) as release:
+    values = small_release({"name": str(tiny_model)})
+    with (
+        bridge() as network,
+        Release(values, tmp_path, lambda *pod: NamespacedPod(*pod, network)) as release,
+    ):
         check_release(release, scaled_by())
 
 
