@@ -31,7 +31,7 @@ def answer(status: int, code: str) -> ClientError:
         (
             answer(403, "AccessDenied"),
             FailedPrecondition,
-            "s3:ListBucketMultipartUploads .*s3:Abort",
+            "s3:ListBucketMultipartUploads.*s3:GetLifecycleConfiguration.*s3:Abort",
         ),
         (answer(403, "RequestTimeTooSkewed"), FailedPrecondition, "clocks must agree"),
         (answer(403, "QuotaExceeded"), ResourceExhausted, "S3 is full"),
