@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.faults.restartable import Restartable
 from tests.e2e.faults.soak_callers import SoakCallers
-from tests.e2e.processes import BY_TABLE, Cluster, running_service, wait_until
+from tests.e2e.processes import BY_TABLE, wait_until
 
 from skipstone_client import DenoiseClient, OrchestratorClient
 from skipstone_shared.orchestration import BreakerState, HitTier
@@ -32,47 +32,22 @@ BUSY = ("--max-queued-requests", "128", "--max-workers", "160")
 NO_AUDITS = ("--drift-audit-share", "0")
 CACHE = ("embedding", "vector_index", "latent_kv")
 
+SHORT_S = 60.0
 LONG_S = 600.0
 PAUSE_S = 3.0
 """Between a service that serves again and the kill of the next one."""
 
 MAX_GROWTH = 1.1
 MAX_NEW_FILES = 8
-"""Connections to services come and go; leaks of 600 s of calls would be thousands."""
+"""Connections to services come and go; leaks of the calls of a minute would be hundreds."""
 
 
-def test_64_callers_notice_nothing_but_misses_when_cache_services_are_killed(
-    cluster: Cluster, tiny_model: Path, namespace: str
+@pytest.mark.timeout(SHORT_S + 300)
+def test_a_minute_of_kills_fails_no_call_and_leaks_nothing(
+    tiny_model: Path, tmp_path: Path, namespace: str
 ) -> None:
-    executor = ("--model", str(tiny_model), "--latent-kv-target", cluster.targets["latent_kv"])
-    with (
-        running_service("denoise", *executor, *BUSY) as denoise,
-        cluster.another_orchestrator("--denoise-target", denoise, *NO_AUDITS) as client,
-    ):
-        wait_until(lambda: client.get_capabilities().model_id != "", "it is connected")
-        callers = SoakCallers([client], CALLERS, namespace)
-        callers.start()
-        try:
-            wait_until(lambda: callers.count > CALLERS, "all have begun")
-            for name in CACHE:
-                cluster.kill(name)
-                goes_on(callers)
-            # Of which depends on who was asked first: what a dead one would have been needed for
-            # is not asked of the others.
-            assert any(name in told for told in callers.fallbacks for name in CACHE)
-            cluster.restart(*CACHE)
-            goes_on(callers)
-        finally:
-            callers.stop()
-    assert callers.failures == []
-    assert callers.tiers[HitTier.EXACT] > 0
-    assert callers.tiers[HitTier.MISS] > 0
-
-
-def goes_on(callers: SoakCallers) -> None:
-    """Waits for as many answers as there are callers."""
-    count = callers.count
-    wait_until(lambda: callers.count > count + CALLERS, "all go on")
+    with deployment(tiny_model, tmp_path) as (orchestrators, kills):
+        soak(orchestrators, kills, namespace, SHORT_S, pause_s=1.0)
 
 
 @pytest.mark.long
@@ -81,47 +56,69 @@ def test_ten_minutes_of_kills_fail_no_call_and_leak_nothing(
     tiny_model: Path, tmp_path: Path, namespace: str
 ) -> None:
     with deployment(tiny_model, tmp_path) as (orchestrators, kills):
-        steady, *_ = orchestrators
-        with ExitStack() as stack:
-            clients = [stack.enter_context(OrchestratorClient(o.target)) for o in orchestrators]
-            callers = SoakCallers(clients, CALLERS, namespace)
-            callers.start()
-            memory: list[int] = []
-            killed = 0
-            try:
-                wait_until(lambda: callers.count > 10 * CALLERS, "everything is warm", 120.0)
-                files = steady.open_files
-                end = time.monotonic() + LONG_S
-                for service in itertools.cycle(kills):
-                    if time.monotonic() > end:
-                        break
-                    service.kill()
-                    service.start()
-                    killed += 1
-                    goes_on(callers)
-                    memory.append(steady.rss_bytes)
-                    time.sleep(PAUSE_S)  # the rate of kills is the test's own
-                    assert callers.failures == []
-            finally:
-                callers.stop()
-            wait_until(lambda: all_closed(clients[0]), "all breakers are closed")
-            _log.info(
-                "%d answers, %d kills, tiers %s, asked again %d, fallbacks %s, MiB %s, files %d %d",
-                callers.count,
-                killed,
-                dict(callers.tiers),
-                callers.asked_again,
-                dict(callers.fallbacks),
-                [size >> 20 for size in memory],
-                files,
-                steady.open_files,
-            )
-        assert callers.failures == []
-        assert all(callers.tiers[tier] > 0 for tier in HitTier)
-        assert any("RUN_LOST" in told for told in callers.fallbacks)
-        assert killed >= len(kills)
-        check_flat(memory)
-        assert steady.open_files <= files + MAX_NEW_FILES
+        callers = soak(orchestrators, kills, namespace, LONG_S, PAUSE_S)
+    # In a minute it may be that nobody rewords what is stored, and that no run is lost.
+    assert callers.tiers[HitTier.APPROXIMATE] > 0
+    assert any("RUN_LOST" in told for told in callers.fallbacks)
+
+
+def soak(
+    orchestrators: Sequence[Restartable],
+    kills: Sequence[Restartable],
+    namespace: str,
+    seconds: float,
+    pause_s: float,
+) -> SoakCallers:
+    """Generates and kills for so many seconds, and until each kind was killed; checks all of it."""
+    steady = orchestrators[0]
+    kinds = {service.name for service in kills}
+    with ExitStack() as stack:
+        clients = [stack.enter_context(OrchestratorClient(o.target)) for o in orchestrators]
+        callers = SoakCallers(clients, CALLERS, namespace)
+        callers.start()
+        end = time.monotonic() + seconds
+        memory: list[int] = []
+        killed: set[str] = set()
+        try:
+            wait_until(lambda: callers.count > 2 * CALLERS, "all have begun", 120.0)
+            files = steady.open_files
+            for service in itertools.cycle(kills):
+                if time.monotonic() > end and killed == kinds:
+                    break
+                service.kill()
+                service.start()
+                killed.add(service.name)
+                goes_on(callers)
+                memory.append(steady.rss_bytes)
+                time.sleep(pause_s)  # the rate of kills is the test's own
+                assert callers.failures == []
+        finally:
+            callers.stop()
+        wait_until(lambda: all_closed(clients[0]), "all breakers are closed")
+        _log.info(
+            "%d answers, %d kills, tiers %s, asked again %d, fallbacks %s, MiB %s, files %d %d",
+            callers.count,
+            len(memory),
+            dict(callers.tiers),
+            callers.asked_again,
+            dict(callers.fallbacks),
+            [size >> 20 for size in memory],
+            files,
+            steady.open_files,
+        )
+    assert callers.failures == []
+    assert callers.tiers[HitTier.EXACT] > 0
+    assert callers.tiers[HitTier.MISS] > 0
+    assert any(name in told for told in callers.fallbacks for name in CACHE)
+    check_flat(memory)
+    assert steady.open_files <= files + MAX_NEW_FILES
+    return callers
+
+
+def goes_on(callers: SoakCallers) -> None:
+    """Waits for as many answers as there are callers."""
+    count = callers.count
+    wait_until(lambda: callers.count > count + CALLERS, "all go on")
 
 
 def check_flat(memory: Sequence[int]) -> None:
