@@ -95,7 +95,7 @@ def test_a_request_takes_the_same_path_result_and_provenance_on_every_backend_co
     assert [answer["tier"] for answer in told] == [
         *(HitTier.MISS, HitTier.EXACT, HitTier.APPROXIMATE, HitTier.APPROXIMATE),
         *(HitTier.MISS, HitTier.EXACT, HitTier.EXACT, HitTier.MISS),
-    ]
+    ], [answer["fallbacks"] for answer in told]
     for number, (here, there) in enumerate(zip(told, on_defaults, strict=True)):
         assert here == there, f"request {number}"
 
