@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from tests.contract.test_remote_encoder import Clock, tiny
+from tests.contract.test_remote_encoder import Clock, join_questions, tiny
 from tests.contract.test_tei_reranker import SharedWords
 from tests.servers.remote_models import Answer, RemoteModels, as_json, serve_remote_models
 
@@ -254,13 +254,6 @@ def test_a_remote_model_that_hangs_takes_no_thread_of_the_other_one(
             assert client.get_capabilities().reranker_id
             assert not any(call.done() for call in hanging)
         assert all(call.result(LONG_S) for call in hanging)
-
-
-def join_questions() -> None:
-    """Until nothing is asked any more."""
-    for thread in threading.enumerate():
-        if thread.name == "remote-watch":
-            thread.join(LONG_S)
 
 
 class Switching:
