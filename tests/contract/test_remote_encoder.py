@@ -382,9 +382,8 @@ def test_the_same_model_under_another_name_keeps_its_id(rig: Rig) -> None:
     before = encoder.get_capabilities().model_id
 
     def renamed(path: str, body: Any) -> Answer | None:
-        rig.models.fault = lambda path, body: None
-        status, headers, content = rig.models.answer(path, body, rig.models.api_key)
-        rig.models.fault = renamed
+        # Not through `answer`: two requests run at the same time here.
+        status, headers, content = rig.models._openai(body)
         return status, headers, json.dumps(json.loads(content) | {"model": "tiny-v2"}).encode()
 
     rig.models.fault = renamed
