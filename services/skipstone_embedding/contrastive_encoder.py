@@ -25,9 +25,8 @@ from skipstone_embedding.transformers_encoder import MAX_BATCH_SIZE, EncoderOpti
 from skipstone_embedding.weights import load_weights
 from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
 from skipstone_shared.errors import FailedPrecondition, Internal, InvalidArgument, SkipstoneError
+from skipstone_shared.frame_samples import MAX_FRAMES
 from skipstone_shared.index_entries import Vector
-
-MAX_FRAMES = 16
 
 _MAX_PASS_PICTURES = 16
 """Pictures in one pass, whosever they are; bounds memory."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from skipstone_shared.embeddings import EmbeddingInput
 from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.frame_samples import evenly_spaced
 from skipstone_shared.picture_damage import PICTURE_DAMAGE
 
 MAX_PICTURE_BYTES = 4 << 20
@@ -64,19 +64,6 @@ def decoded_frames(item: EmbeddingInput, max_frames: int) -> Iterator[Image.Imag
         with _opened(item, place) as picture:
             found = _as_rgb(picture)
         yield found
-
-
-def evenly_spaced(count: int, limit: int) -> Sequence[int]:
-    """Places of at most `limit` of `count` things, the first and the last included.
-
-    They are those that Qwen3-VL-Embedding's authors take. Of one, it is the one in the middle.
-    """
-    if count <= limit:
-        return range(count)
-    if limit == 1:
-        return [count // 2]
-    places: list[int] = np.linspace(0, count - 1, limit, dtype=int).tolist()
-    return places
 
 
 def _field(item: EmbeddingInput, place: int) -> str:

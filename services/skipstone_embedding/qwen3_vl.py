@@ -20,10 +20,11 @@ from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
 from skipstone_embedding.model_passes import ModelPasses
 from skipstone_embedding.qwen3_vl_rows import PREPARATION, Row, RowBuilder, model_inputs
-from skipstone_embedding.qwen3_vl_vision import MAX_FRAMES, VisionRules
+from skipstone_embedding.qwen3_vl_vision import VisionRules
 from skipstone_embedding.reranker_inputs import RerankerOptions, checked_scores, usable
 from skipstone_embedding.weights import load_weights
 from skipstone_shared.embeddings import EmbeddingInput
+from skipstone_shared.frame_samples import MAX_FRAMES
 
 MAX_CANDIDATES = 128
 

@@ -20,12 +20,13 @@ from skipstone_embedding.length_buckets import length_buckets
 from skipstone_embedding.model_files import ModelFiles
 from skipstone_embedding.pooling import pool
 from skipstone_embedding.qwen3_vl_rows import PREPARATION, Row, RowBuilder, model_inputs
-from skipstone_embedding.qwen3_vl_vision import MAX_FRAMES, Patches, VisionRules
+from skipstone_embedding.qwen3_vl_vision import Patches, VisionRules
 from skipstone_embedding.reranker_inputs import usable
 from skipstone_embedding.transformers_encoder import MAX_BATCH_SIZE, EncoderOptions
 from skipstone_embedding.weights import load_weights
 from skipstone_shared.embeddings import Embedding, EmbeddingCapabilities, EmbeddingInput
 from skipstone_shared.errors import FailedPrecondition, Internal, InvalidArgument, SkipstoneError
+from skipstone_shared.frame_samples import MAX_FRAMES
 
 DEFAULT_INSTRUCTION = "Represent the user's input."
 

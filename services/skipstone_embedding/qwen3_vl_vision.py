@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-MAX_FRAMES = 16
-
 MAX_IMAGE_PIXELS = 1800 * 32 * 32
 """Pixels of a picture at most, after scaling."""
 

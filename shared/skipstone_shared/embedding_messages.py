@@ -10,12 +10,10 @@ from skipstone_shared.embeddings import (
     EncodedImage,
 )
 from skipstone_shared.errors import DataCorrupt, InvalidArgument, SkipstoneError
+from skipstone_shared.frame_samples import MAX_FRAMES
 from skipstone_shared.grpc_errors import from_status, to_status
 from skipstone_shared.optional_fields import new_message
 from skipstone_shared.tensor_messages import vector_bytes, vector_from_bytes
-
-MAX_FRAMES = 16
-"""Largest number of frames of one clip."""
 
 
 def input_to_message(item: EmbeddingInput) -> embedding_pb2.EmbeddingInput:

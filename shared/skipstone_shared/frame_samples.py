@@ -6,6 +6,8 @@ import io
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from skipstone_shared.embeddings import EncodedImage
 from skipstone_shared.errors import InvalidArgument
 
@@ -67,12 +69,16 @@ def _sample(picture: Picture) -> EncodedImage:
 
 
 def evenly_spaced(count: int, limit: int) -> Sequence[int]:
-    """Places of at most ``limit`` of ``count`` things, the first and the last included."""
+    """Places of at most ``limit`` of ``count`` things, the first and the last included.
+
+    They are those that Qwen3-VL-Embedding's authors take. Of one, it is the one in the middle.
+    """
     if count <= limit:
         return range(count)
     if limit == 1:
         return [count // 2]
-    return [round(step * (count - 1) / (limit - 1)) for step in range(limit)]
+    places: list[int] = np.linspace(0, count - 1, limit, dtype=int).tolist()
+    return places
 
 
 def frames_model_id(model_id: str) -> str:

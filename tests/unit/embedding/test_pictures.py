@@ -16,11 +16,11 @@ from skipstone_embedding.pictures import (
     MAX_PICTURE_BYTES,
     MAX_PICTURE_PIXELS,
     decoded_frames,
-    evenly_spaced,
     picture_sizes,
 )
 from skipstone_shared.embeddings import EmbeddingInput, EncodedImage
 from skipstone_shared.errors import InvalidArgument
+from skipstone_shared.frame_samples import evenly_spaced
 
 
 def decode(*images: EncodedImage, max_frames: int = 16) -> list[Image.Image]:
