@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import av
 import httpx
 import openai
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, expect
 from tests.e2e.processes import Cluster, running_gateway, running_service, wait_until
 from tests.e2e.test_gateway_page import (
@@ -20,7 +22,7 @@ from tests.e2e.test_gateway_page import (
     browser,  # noqa: F401 - a fixture
     needs_chromium,
 )
-from tests.unit.denoise.tiny_pipelines import wan_pipeline
+from tests.unit.denoise.tiny_pipelines import wan_image_pipeline, wan_pipeline
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -30,16 +32,23 @@ PROMPT = "a small red circle"
 
 @pytest.fixture(scope="module")
 def gateway(_shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A gateway over an orchestrator whose executor makes clips of 5 frames, 32x16 pixels.
-
-    What the gateway is set to for models that tell no rate must not matter: this one tells 16.
-    """
+    """A gateway over an orchestrator whose executor makes clips of 5 frames, 32x16 pixels."""
     folder: Path = tmp_path_factory.mktemp("wan")
     wan_pipeline().save_pretrained(folder)
-    targets = _shared_cluster.targets
+    with gateway_over(folder, _shared_cluster) as address:
+        yield address
+
+
+@contextmanager
+def gateway_over(folder: Path, cluster: Cluster) -> Iterator[str]:
+    """A gateway, an orchestrator and an executor of a video model, over the cluster's cache.
+
+    What the gateway is set to for models that tell no rate must not matter: these tell 16.
+    """
+    targets = cluster.targets
     form = ("--default-height=16", "--default-width=32", "--default-num-frames=5")
     store = f"--latent-kv-target={targets['latent_kv']}"
-    others = [flag for flag in _shared_cluster.backend_flags() if "denoise" not in flag]
+    others = [flag for flag in cluster.backend_flags() if "denoise" not in flag]
     with (
         running_service("denoise", f"--model={folder}", store, *form) as denoise,
         running_service("orchestrator", *others, f"--denoise-target={denoise}") as orchestrator,
@@ -55,7 +64,10 @@ def client(gateway: str) -> Iterator[openai.OpenAI]:
 
 
 def finished_job(client: openai.OpenAI, options: dict[str, Any], **more: Any) -> Any:
-    job = client.videos.create(prompt=PROMPT, extra_body={"skipstone": options, **more})
+    picture = more.pop("input_reference", openai.omit)
+    job = client.videos.create(
+        prompt=PROMPT, input_reference=picture, extra_body={"skipstone": options, **more}
+    )
     wait_until(lambda: client.videos.retrieve(job.id).status == "completed", "the clip is made")
     return client.videos.retrieve(job.id)
 
@@ -99,6 +111,43 @@ def test_seconds_are_frames_at_the_rate_of_the_model_and_a_preview_is_the_same_c
     with pytest.raises(openai.BadRequestError, match="this model makes 257") as refused:
         finished_job(client, options, seconds=60)
     assert refused.value.param == "seconds"
+
+
+def test_a_clip_begins_with_the_picture_of_a_form_and_another_picture_is_another_request(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    wan_image_pipeline().save_pretrained(tmp_path)
+
+    def file(colour: str) -> tuple[str, bytes, str]:
+        buffer = io.BytesIO()
+        Image.new("RGB", (32, 16), colour).save(buffer, "PNG")
+        return "first.png", buffer.getvalue(), "image/png"
+
+    with (
+        gateway_over(tmp_path, cluster) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as client,
+    ):
+
+        def made(colour: str) -> tuple[bytes, str]:
+            job = finished_job(
+                client,
+                {"namespace": namespace, "seed": 1, "steps": 6},
+                input_reference=file(colour),
+            )
+            tier = job.model_extra["skipstone"]["tier"]
+            return client.videos.download_content(job.id).read(), tier
+
+        red, _ = made("red")
+        wait_until(lambda: made("red") == (red, "exact"), "the clip is saved")
+        blue, tier = made("blue")
+        assert (blue != red, tier) == (True, "miss")
+        text = client.videos.create(
+            prompt=PROMPT, input_reference=("a.txt", b"no picture", "text/plain")
+        )
+        wait_until(lambda: client.videos.retrieve(text.id).status == "failed", "it is refused")
+        error = client.videos.retrieve(text.id).error
+        assert error is not None
+        assert "media type 'text/plain'" in error.message
 
 
 def test_the_pages_stream_tells_what_kind_of_thing_was_made(gateway: str, namespace: str) -> None:

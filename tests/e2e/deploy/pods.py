@@ -48,6 +48,11 @@ def mounting(hosts: Path, command: Sequence[str]) -> list[str]:
     return ["sh", "-c", _MOUNT, str(hosts), *command]
 
 
+def with_hosts(hosts: Path, command: Sequence[str]) -> list[str]:
+    """A command that sees a file as /etc/hosts."""
+    return ["unshare", "--mount", *mounting(hosts, command)]
+
+
 def own_address(number: int) -> str:
     """A loopback address of this test run alone: 127.0.0.1 is everyone's."""
     return f"127.{64 + os.getpid() % 64}.{number // 250}.{1 + number % 250}"
@@ -89,7 +94,7 @@ class Pod:
 
     def _in_its_own_world(self, hosts: Path, command: Sequence[str]) -> list[str]:
         """A command that sees a file as /etc/hosts."""
-        return ["unshare", "--mount", *mounting(hosts, command)]
+        return with_hosts(hosts, command)
 
     def _variables(self) -> dict[str, str]:
         """The variables of the manifest, on this machine."""
