@@ -25,6 +25,7 @@ from skipstone_shared.errors import (
     Unavailable,
 )
 from skipstone_shared.migration import MissedWrites
+from skipstone_shared.request_context import clear_deadline
 from skipstone_shared.structured_logging import get_logger
 
 AWAY_S = 5.0
@@ -194,9 +195,14 @@ class Mirror:
             get_logger().error("the target missed a write", operation=operation, exc_info=error)
 
     def _start(self, run: Callable[[], T]) -> Future[T]:
-        """Runs a call in a thread of its own: one that hangs keeps no process from ending."""
+        """Runs a call in a thread of its own: one that hangs keeps no process from ending.
+
+        It has the caller's request id and not the caller's deadline: a store that gave up when that
+        is over would look as if it were away, to all others too.
+        """
         future: Future[T] = Future()
         context = contextvars.copy_context()
+        context.run(clear_deadline)
         threading.Thread(
             target=context.run, args=(_fulfil, future, run), name="migration target", daemon=True
         ).start()

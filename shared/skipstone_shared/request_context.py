@@ -79,6 +79,11 @@ def bind_request(request_id: str, timeout_s: float | None) -> None:
     _deadline.set(None if timeout_s is None else time.monotonic() + timeout_s)
 
 
+def clear_deadline() -> None:
+    """Takes the deadline off until the context ends. For work that goes on when the caller left."""
+    _deadline.set(None)
+
+
 @contextmanager
 def request_scope(request_id: str | None = None, timeout_s: float | None = None) -> Iterator[str]:
     """Works on one request inside the block and yields its id. For programs that start requests."""

@@ -54,6 +54,7 @@ from skipstone_shared.errors import (
 )
 from skipstone_shared.migration import MigrationStep
 from skipstone_shared.migration_mirror import AWAY_S, Mirror
+from skipstone_shared.request_context import request_scope
 from skipstone_shared.stored_entries import StoredEntry
 
 MakeBoth = Callable[..., "Both"]
@@ -539,6 +540,17 @@ class TestATargetThatHangs:
         hanging.goes_on.set()
         wait_settled(both)
         both.move()
+
+
+def test_a_caller_without_time_takes_no_target_for_away(make_both: MakeBoth) -> None:
+    """LMDB answers nobody whose time is over; that says nothing about the target."""
+    both = make_both(target=open_lmdb)
+    with request_scope(timeout_s=0.0):
+        save(both.store, "impatient", latents(1))
+    save(both.store, "patient", latents(2))
+    assert both.store.delete_entries("", ["patient"]) == [True]
+    assert both.missed == 0
+    assert contents(both.source) == contents(both.target)
 
 
 def test_a_redis_that_stops_answering_for_a_while_holds_no_writer_and_catches_up(

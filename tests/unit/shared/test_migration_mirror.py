@@ -19,6 +19,7 @@ from skipstone_shared.errors import (
     Unavailable,
 )
 from skipstone_shared.migration_mirror import AWAY_S, Mirror
+from skipstone_shared.request_context import current_request_id, remaining_s, request_scope
 
 WAIT_S = 30.0
 LONG_S = 30.0
@@ -112,6 +113,17 @@ def test_what_the_target_does_not_take_is_counted_and_nobody_is_told(
     pair.write(1)
     assert (pair.source.value, pair.target.value, pair.missed) == (1, 0, 1)
     assert pair.mirror.settled() == pair.mirror.missed()
+
+
+def test_the_target_has_the_id_of_the_request_and_not_its_deadline(pair: Pair) -> None:
+    """A store that gives up with one impatient caller would be taken for away by all others."""
+
+    def told() -> tuple[str | None, float | None]:
+        return current_request_id(), remaining_s()
+
+    with request_scope("abc", timeout_s=0.0):
+        assert pair.mirror.ask(told) == ("abc", None)
+        assert told() == ("abc", 0.0)
 
 
 def test_a_target_that_is_full_is_asked_again_and_one_that_is_away_is_not(pair: Pair) -> None:
