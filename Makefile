@@ -62,7 +62,7 @@ fuzz: $(STAMP) ## fuzz all readers of bytes, SECONDS=600; TARGET=messages for on
 
 # In an environment of its own, so that what audits is no part of what is audited.
 $(AUDIT)/bin/bandit:
-	@$(PYTHON) -m venv $(AUDIT)
+	@$(PY) -m venv $(AUDIT)
 	@$(AUDIT)/bin/pip install --disable-pip-version-check --quiet pip-audit==2.10.1 bandit==1.9.4
 
 audit-code: $(STAMP) $(AUDIT)/bin/bandit ## risky code of our own, packages that do not fit each other
@@ -75,7 +75,7 @@ audit: audit-code ## the same, and known holes of the pinned packages (asks PyPI
 
 # Rendered text and the Dockerfile by themselves: given both at once, checkov forgets the file.
 checkov: $(STAMP) ## the policies of checkov over every release that the tests know, two minutes
-	@test -x $(CHECKOV)/bin/checkov || { $(PYTHON) -m venv $(CHECKOV) && $(CHECKOV)/bin/pip install --quiet checkov==3.3.30; }
+	@test -x $(CHECKOV)/bin/checkov || { $(PY) -m venv $(CHECKOV) && $(CHECKOV)/bin/pip install --quiet checkov==3.3.30; }
 	PYTHONPATH=deploy $(PY) -m tests.unit.deploy.write_releases out/checkov
 	$(CHECKOV)/bin/checkov --config-file .checkov.yaml --directory out/checkov
 	$(CHECKOV)/bin/checkov --config-file .checkov.yaml --file deploy/images/Dockerfile
@@ -95,7 +95,7 @@ demo: $(STAMP) ## start the services, send prompts, write out/demo/report.html
 
 bench: $(STAMP) ## run every benchmark: several hours and 20 GB of disk
 	@echo 'bench: this takes several hours and 20 GB of disk; bench-trace ARGS=--quick is one in minutes' >&2
-	@set -e; for file in bench/bench_*.py; do [ -e "$$file" ] || continue; PYTHONPATH=models $(PY) "$$file"; done
+	@failed=0; for file in bench/bench_*.py; do PYTHONPATH=models:bench $(PY) "$$file" || failed=1; done; exit $$failed
 
 bench-blockcache: $(STAMP) ## block caching beside cache-dit; ARGS="--only calls,errors,pictures"
 	PYTHONPATH=models $(PY) bench/bench_blockcache.py $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +18,15 @@ from skipstone_gateway.upstream import Upstream
 from skipstone_shared.errors import EntryNotFound, SkipstoneError
 from skipstone_shared.latents import checked_namespace
 from skipstone_shared.orchestration import Entry
+from skipstone_shared.structured_logging import get_logger
 
 _ASKED_AT_ONCE = 16
 """Entries of a page about which latent_kv is asked at a time."""
+
+_ASKED_OF_A_PAGE = 100
+"""Of a larger page, as a search has it, nobody is asked: they would be thousands of calls."""
+
+_PINS_WAIT_S = 1.0
 
 
 class CacheApi:
@@ -111,21 +118,27 @@ class CacheApi:
         return await self._set_pinned(entry_id, request, namespace, pinned=False)
 
     async def _pinned(self, request: Request, entries: Sequence[Entry]) -> dict[str, bool]:
-        """Which entries are pinned; none is in it of which latent_kv did not say."""
-        if not self._upstream.has_store:
-            return {}
+        """Which entries are pinned; none is in it of which latent_kv did not say in time."""
+        told: dict[str, bool] = {}
+        if not self._upstream.has_store or len(entries) > _ASKED_OF_A_PAGE:
+            return told
         store, turns = self._upstream.store(request), asyncio.Semaphore(_ASKED_AT_ONCE)
 
-        async def ask(entry: Entry) -> tuple[str, bool] | None:
+        async def ask(entry: Entry) -> None:
             async with turns:
-                try:
+                with contextlib.suppress(EntryNotFound):
                     found = await store.get_entry(_space_of(entry), entry.entry_id)
-                except SkipstoneError:
-                    return None
-                return entry.entry_id, found.pinned
+                    told[entry.entry_id] = found.pinned
 
-        told = await asyncio.gather(*(ask(entry) for entry in entries if entry.snapshots))
-        return dict(one for one in told if one is not None)
+        # A listing does not wait for a store that is slow or away: the first that fails ends all.
+        try:
+            async with asyncio.timeout(_PINS_WAIT_S), asyncio.TaskGroup() as group:
+                for entry in entries:
+                    if entry.snapshots:
+                        group.create_task(ask(entry))
+        except* (SkipstoneError, TimeoutError) as failed:
+            get_logger().info("pins are not known", error=str(failed.exceptions[0]))
+        return told
 
     async def _set_pinned(
         self, entry_id: str, request: Request, namespace: str, *, pinned: bool

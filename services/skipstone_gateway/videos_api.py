@@ -16,7 +16,7 @@ from skipstone_gateway.http_errors import error_body
 from skipstone_gateway.links import artifact_answer
 from skipstone_gateway.models_api import ALIAS, check_model
 from skipstone_gateway.requests import VideoRequest, parsed
-from skipstone_gateway.upstream import Upstream
+from skipstone_gateway.upstream import Upstream, caller_token
 from skipstone_gateway.video_jobs import Job, JobState, VideoJobs
 from skipstone_shared.errors import FailedPrecondition, InvalidArgument
 from skipstone_shared.generation import ReferenceInput, ReferenceRole
@@ -173,7 +173,8 @@ def _seconds(job: Job) -> str:
 
 
 def _owner(request: Request) -> str:
-    return request.headers.get("authorization", "")
+    """Who a job belongs to: a caller has one name however the header is spelt."""
+    return caller_token(request)
 
 
 async def _read(request: Request) -> tuple[VideoRequest, tuple[ReferenceInput, ...]]:

@@ -125,3 +125,24 @@ def test_a_job_asks_for_the_frames_that_its_seconds_are() -> None:
     assert [params.num_frames for params in executor.asked] == [121, 9, None]
     assert answers[-1].status_code == 400
     assert answers[-1].json()["error"]["param"] == "seconds"
+
+
+def test_a_caller_has_one_share_of_the_jobs_however_the_header_is_spelt() -> None:
+    async def run() -> list[int]:
+        app = FastAPI()
+        app.add_exception_handler(SkipstoneError, http_errors.on_skipstone_error)
+        jobs = VideoJobs(
+            max_jobs=4, max_running=0, max_bytes=1 << 20, ttl_s=60.0, clock=lambda: 0.0
+        )
+        app.include_router(VideosApi(Executor(WAN), jobs, CONFIGURED).router())  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app)
+        told = []
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+            for spaces in (1, 2, 3):
+                headers = {"Authorization": f"Bearer{' ' * spaces}tok"}
+                answer = await http.post("/v1/videos", json={"prompt": "p"}, headers=headers)
+                told.append(answer.status_code)
+        await jobs.close()
+        return told
+
+    assert asyncio.run(run()) == [200, 200, 429]
