@@ -31,6 +31,9 @@ class MovableStore(LatentStore, TotalledStore, Sweepable, Protocol):
         (creation, for FIFO) an adopted entry takes its place among other adopted ones; all of them
         go before what was written or read here since.
 
+        Like any change it is made after those that had begun, also after one whose caller has been
+        told DEADLINE_EXCEEDED: when it returns, also for no entries at all, they are made.
+
         Args:
             namespace: Namespace of the entries.
             entries: As another store answered them; their snapshots are not looked at.

@@ -8,7 +8,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,20 @@ from tests.e2e.processes import wait_until
 from tests.servers.redis_server import running_redis
 
 from skipstone_client.migration_run import MoveOptions, Mover
+from skipstone_latent_kv import group_commit
 from skipstone_latent_kv.entry_locks import EntryLocks
 from skipstone_latent_kv.entry_table import EntryKey
 from skipstone_latent_kv.eviction import Quotas
 from skipstone_latent_kv.eviction_policies import FirstInFirstOut
 from skipstone_latent_kv.forwarding_store import ForwardingStore
+from skipstone_latent_kv.lmdb_environment import LmdbEnvironment
 from skipstone_latent_kv.memory_store import MemoryStore
 from skipstone_latent_kv.mirrored_store import MirroredStore
 from skipstone_latent_kv.movable_store import MovableStore
 from skipstone_latent_kv.store import LatentStore
 from skipstone_latent_kv.store_mover import StoreMover
 from skipstone_shared.errors import (
+    DeadlineExceeded,
     EntryNotFound,
     InvalidArgument,
     LatentNotFound,
@@ -54,7 +57,7 @@ from skipstone_shared.errors import (
 )
 from skipstone_shared.migration import MigrationStep
 from skipstone_shared.migration_mirror import AWAY_S, Mirror
-from skipstone_shared.request_context import request_scope
+from skipstone_shared.request_context import remaining_s, request_scope
 from skipstone_shared.stored_entries import StoredEntry
 
 MakeBoth = Callable[..., "Both"]
@@ -540,6 +543,59 @@ class TestATargetThatHangs:
         hanging.goes_on.set()
         wait_settled(both)
         both.move()
+
+
+def test_the_count_waits_for_what_the_source_had_begun_when_its_time_was_over(
+    make_both: MakeBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a disk that stalls: the commit is made later, and a pass before that finds none."""
+    disk = StalledDisk(monkeypatch)
+    both = make_both(source=open_lmdb)
+    Write.of("entry").to(both.store)
+    disk.stall()
+    with request_scope(timeout_s=WAIT_S), pytest.raises(DeadlineExceeded, match="not finished"):
+        both.store.commit_entry("", "entry")
+    with ThreadPoolExecutor() as threads:
+        counting = threads.submit(both.mover.missed_writes)
+        with pytest.raises(TimeoutError):
+            counting.result(SHORT_S)
+        disk.goes_on.set()
+        before = counting.result(WAIT_S)
+    assert before.count == 1
+    assert both.source.get_entry("", "entry").committed
+    both.move()
+    assert both.mover.missed_writes() == before
+
+
+class StalledDisk:
+    """LMDB transactions that are not committed before they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        inner = LmdbEnvironment.write
+
+        @contextmanager
+        def write(env: LmdbEnvironment) -> Iterator[Any]:
+            with inner(env) as txn:
+                yield txn
+                self.entered.set()
+                assert self.goes_on.wait(WAIT_S)
+
+        def left_s() -> float | None:
+            """Requests have time until the disk has stalled; what is no request has no end."""
+            if remaining_s() is None:
+                return None
+            assert self.entered.wait(WAIT_S)
+            return 0.0
+
+        monkeypatch.setattr(LmdbEnvironment, "write", write)
+        monkeypatch.setattr(group_commit, "remaining_s", left_s)
+
+    def stall(self) -> None:
+        self.entered.clear()
+        self.goes_on.clear()
 
 
 def test_a_caller_without_time_takes_no_target_for_away(make_both: MakeBoth) -> None:
