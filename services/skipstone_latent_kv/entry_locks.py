@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from skipstone_latent_kv.entry_table import EntryKey
+from skipstone_shared.deadline_waits import wait_in_time
+
+_BUSY = "other calls work on it, or it is being moved; nothing was changed"
 
 
 class EntryLocks:
-    """Lets one thread at a time work on an entry; work on others goes on."""
+    """Lets one thread at a time work on an entry; work on others goes on.
+
+    Nobody waits longer than the request that they work for has time: DeadlineExceeded.
+    """
 
     def __init__(self) -> None:
         """Creates it; nothing is locked."""
@@ -23,7 +29,7 @@ class EntryLocks:
         """Waits until nobody holds any of these entries, and holds them. Not reentrant."""
         wanted = set(keys)
         with self._freed:
-            self._freed.wait_for(lambda: not self._is_held(wanted))
+            wait_in_time(self._freed, lambda: not self._is_held(wanted), _BUSY)
             self._held |= wanted
         try:
             yield
@@ -39,16 +45,19 @@ class EntryLocks:
         Who holds one of them ends first; who comes later waits, so that it gets its turn.
         """
         with self._freed:
-            self._freed.wait_for(lambda: namespace not in self._namespaces)
+            wait_in_time(self._freed, lambda: namespace not in self._namespaces, _BUSY)
             self._namespaces.add(namespace)
         try:
             with self._freed:
-                self._freed.wait_for(lambda: all(held != namespace for held, _ in self._held))
+                wait_in_time(self._freed, lambda: self._is_free(namespace), _BUSY)
             yield
         finally:
             with self._freed:
                 self._namespaces.remove(namespace)
                 self._freed.notify_all()
+
+    def _is_free(self, namespace: str) -> bool:
+        return all(held != namespace for held, _ in self._held)
 
     def _is_held(self, wanted: set[EntryKey]) -> bool:
         return not wanted.isdisjoint(self._held) or any(

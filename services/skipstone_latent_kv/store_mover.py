@@ -48,7 +48,8 @@ _SAME_TIME_S = 0.001
 _BOUND_S = 30.0
 _BYTES_PER_S = 1 << 20
 """Seconds that the target may take for one call, and bytes that it is expected to take or give at
-least: a slow target is a slow move. Only writers of the same entry wait meanwhile."""
+least: a slow target is a slow move. Only writers of the same entries wait meanwhile, as long as
+their callers let them."""
 
 T = TypeVar("T")
 

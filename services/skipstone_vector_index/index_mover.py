@@ -9,12 +9,14 @@ that the target has all that the source has.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from skipstone_shared.errors import Unavailable
 from skipstone_shared.index_entries import IndexEntry, IndexPage, LocatedEntry, Vector, VectorEntry
 from skipstone_shared.migration import (
     MigrationStep,
@@ -23,6 +25,7 @@ from skipstone_shared.migration import (
     StepTally,
     bad_page_token,
 )
+from skipstone_shared.migration_mirror import Mirror
 from skipstone_vector_index.index import MovableIndex, VectorIndex
 from skipstone_vector_index.mirrored_index import MirroredIndex
 
@@ -34,7 +37,7 @@ _SAME_VECTOR = 1e-5
 
 _READ_BOUND_S = 30.0
 _WRITE_BOUND_S = 8.0
-"""Seconds that the target may take for a hundred entries, while others wait to write."""
+"""Seconds that the target may take for a hundred entries in all, while others wait to write."""
 
 _Located = dict[str, dict[str, LocatedEntry]]
 """Entries by id and partition."""
@@ -45,18 +48,25 @@ T = TypeVar("T")
 class IndexMover:
     """Makes the target what the source is; a `Mover`. Steps may run at the same time."""
 
-    def __init__(self, indexes: MirroredIndex, write_bound_s: float = _WRITE_BOUND_S) -> None:
+    def __init__(
+        self,
+        indexes: MirroredIndex,
+        write_bound_s: float = _WRITE_BOUND_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Creates the mover.
 
         Args:
             indexes: Both indexes, to which writes go meanwhile.
-            write_bound_s: Seconds that the target may take for one call while writers wait.
+            write_bound_s: Seconds that the target may take for all calls while writers wait.
+            monotonic: Seconds on a clock that never goes back.
         """
         self._indexes = indexes
         self._source = indexes.source
         self._target = indexes.target
         self._mirror = indexes.mirror
         self._write_bound_s = write_bound_s
+        self._monotonic = monotonic
         self._is_cosine = self._source.get_capabilities().metric == "cosine"
         self._engines = [index.get_capabilities().engine for index in (self._source, self._target)]
 
@@ -90,12 +100,12 @@ class IndexMover:
         copies = self._read(lambda: _located(self._target, namespace, entry_ids))
         if missing := self._differing(kept, copies, entry_ids):
             with self._indexes.writing:
-                self._copy(namespace, missing, done)
+                self._copy(namespace, missing, done, self._turn())
 
-    def _copy(self, namespace: str, entry_ids: Sequence[str], done: StepTally) -> None:
+    def _copy(self, namespace: str, entry_ids: Sequence[str], done: StepTally, turn: _Turn) -> None:
         """Copies what differs now that nobody writes; what was being written does not any more."""
         kept = _located(self._source, namespace, entry_ids)
-        copies = self._ask(lambda: _located(self._target, namespace, entry_ids))
+        copies = turn.ask(lambda: _located(self._target, namespace, entry_ids))
         differing = self._differing(kept, copies, entry_ids)
         if not differing:
             return
@@ -106,10 +116,10 @@ class IndexMover:
                     item = VectorEntry(located.entry, located.vector)
                     by_key.setdefault(key, []).append(item)
         # Before: an entry may be in another partition there, or one of another dimension.
-        self._ask(lambda: self._target.delete_entries(namespace, differing))
+        turn.ask(lambda: self._target.delete_entries(namespace, differing))
         for key, items in by_key.items():
             upsert = partial(self._target.upsert_entries, namespace, key, items)
-            for item, error in zip(items, self._ask(upsert), strict=True):
+            for item, error in zip(items, turn.ask(upsert), strict=True):
                 if error is not None:
                     refused = RefusedEntry(namespace, item.entry.entry_id, error.message)
                     done.refused.append(refused)
@@ -123,11 +133,12 @@ class IndexMover:
         with self._indexes.writing:
             if not (strangers := self._strangers(namespace, strangers)):
                 return
-            deleted = self._ask(lambda: self._target.delete_entries(namespace, strangers))
+            turn = self._turn()
+            deleted = turn.ask(lambda: self._target.delete_entries(namespace, strangers))
             done.removed += sum(deleted)
             # Another process has a lock of its own, and may have written one meanwhile.
             if _located(self._source, namespace, strangers):
-                self._copy(namespace, strangers, done)
+                self._copy(namespace, strangers, done, turn)
 
     def _strangers(self, namespace: str, entry_ids: Sequence[str]) -> list[str]:
         kept = _located(self._source, namespace, entry_ids)
@@ -137,9 +148,8 @@ class IndexMover:
         """Asks the target while nobody waits for it; also whether it is there again."""
         return self._mirror.ask(run, _READ_BOUND_S, though_doubted=True)
 
-    def _ask(self, run: Callable[[], T]) -> T:
-        """Asks the target while writers wait."""
-        return self._mirror.ask(run, self._write_bound_s)
+    def _turn(self) -> _Turn:
+        return _Turn(self._mirror, self._write_bound_s, self._monotonic)
 
     def _differing(self, kept: _Located, copies: _Located, entry_ids: Sequence[str]) -> list[str]:
         """Those that the source has and the target lacks or has otherwise."""
@@ -168,6 +178,32 @@ class IndexMover:
             source=self._engines[0],
             target=self._engines[1],
         )
+
+
+class _Turn:
+    """Asks the target while writers wait, which they do for no longer than one bound.
+
+    What it has copied by then stays: who tries again finds it, and gets further.
+    """
+
+    def __init__(self, mirror: Mirror, bound_s: float, monotonic: Callable[[], float]) -> None:
+        """Begins it now."""
+        self._mirror = mirror
+        self._bound_s = bound_s
+        self._monotonic = monotonic
+        self._ends = monotonic() + bound_s
+
+    def ask(self, run: Callable[[], T]) -> T:
+        """Asks the target in the time that is left.
+
+        Raises:
+            Unavailable: It does not answer in this time, or there is none left.
+            SkipstoneError: What it answers.
+        """
+        left_s = self._ends - self._monotonic()
+        if left_s <= 0:
+            raise Unavailable(f"the target took all {self._bound_s:g} s that writers wait for it")
+        return self._mirror.ask(run, left_s)
 
 
 def _page_of(index: VectorIndex, first: str, token: str) -> tuple[list[str], IndexPage]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Sequence
 
 from prometheus_client.registry import Collector
 
+from skipstone_shared.deadline_waits import DeadlineLock
 from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.index_entries import (
     IndexCapabilities,
@@ -58,9 +58,9 @@ class MirroredIndex:
         self.source = source
         self.target = target
         self.mirror = mirror or Mirror("vector_index", _BOUND_S)
-        self.writing = threading.Lock()
+        self.writing = DeadlineLock("other entries are written or moved; nothing was changed")
         """Held while entries are written to both: of two writes of one the same must win. Whoever
-        holds it waits for the target no longer than a bound."""
+        holds it waits for the target no longer than one bound in all."""
         self._clock = clock
 
     @property

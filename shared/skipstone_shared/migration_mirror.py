@@ -14,6 +14,7 @@ from typing import TypeVar
 from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
+from skipstone_shared.deadline_waits import wait_in_time
 from skipstone_shared.errors import (
     DataCorrupt,
     DeadlineExceeded,
@@ -158,10 +159,15 @@ class Mirror:
 
         Raises:
             Unavailable: A call that nobody waits for any more has not ended.
+            DeadlineExceeded: One of those writes has not ended in time.
         """
         with self._changed:
             before = set(self._under_way)
-            self._changed.wait_for(lambda: not before & self._under_way)
+            wait_in_time(
+                self._changed,
+                lambda: not before & self._under_way,
+                "writes under way have not ended in time",
+            )
             if self._left_alone:
                 raise _away()
             return self.missed()

@@ -30,11 +30,12 @@ from tests.contract.test_vector_index import (
 )
 from tests.e2e.processes import wait_until
 
-from skipstone_shared.errors import EntryNotFound, InvalidArgument, Unavailable
+from skipstone_shared.errors import DeadlineExceeded, EntryNotFound, InvalidArgument, Unavailable
 from skipstone_shared.index_entries import IndexEntry, LocatedEntry, VectorEntry
 from skipstone_shared.latents import DType, LatentRef, TensorSpec
 from skipstone_shared.migration import MigrationStep
 from skipstone_shared.migration_mirror import AWAY_S, Mirror
+from skipstone_shared.request_context import request_scope
 from skipstone_vector_index.flat_index import FlatIndex
 from skipstone_vector_index.hnsw_index import HnswIndex
 from skipstone_vector_index.index import MovableIndex, VectorIndex
@@ -399,6 +400,61 @@ def wait_settled(both: Both) -> None:
         return False
 
     wait_until(is_settled, "the target has answered")
+
+
+def test_writers_wait_for_a_slow_target_for_one_bound_in_all(both: Both) -> None:
+    """It answers every call in time; together they take longer than anyone should wait."""
+    put(both.source, entry("new", vec(1, 2)))
+    both.target = slow = Slow(both.target)  # type: ignore[assignment] # it has all methods
+    both.begin()
+    both.mover = IndexMover(both.index, WAIT_S, slow.monotonic)
+    slow.asked.clear()
+    slow.call_s = WAIT_S / 2
+    with pytest.raises(Unavailable, match="all 60 s"):
+        both.run_pass()
+    assert slow.asked == ["locate_entries", "locate_entries", "delete_entries"]
+    assert not both.index.writing.locked()
+    slow.call_s = WAIT_S / 4
+    both.move()
+    assert both.missed == 0
+
+
+def test_who_has_no_time_left_does_not_wait_for_other_writers(both: Both) -> None:
+    put(both.index, entry("e", vec(1, 2)))
+    with both.index.writing, request_scope(timeout_s=0.0):
+        for refused in (
+            lambda: put(both.index, entry("late", vec(1, 2))),
+            lambda: both.index.delete_entries("", ["e"]),
+            lambda: both.index.delete_partition("", KEY),
+        ):
+            with pytest.raises(DeadlineExceeded, match="nothing was changed"):
+                refused()
+    assert (all_ids(both.source, 10), all_ids(both.target, 10)) == (["e"], ["e"])
+    assert both.missed == 0
+    put(both.index, entry("later", vec(1, 2)))
+
+
+class Slow:
+    """An index whose calls take some seconds of a clock of their own."""
+
+    def __init__(self, index: MovableIndex) -> None:
+        self.index = index
+        self.now = 0.0
+        self.call_s = 0.0
+        self.asked: list[str] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.index, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.asked.append(name)
+            self.now += self.call_s
+            return method(*args, **options)
+
+        return call
 
 
 class Meanwhile:

@@ -642,6 +642,28 @@ def wait_settled(both: Both) -> None:
     wait_until(is_settled, "the target has answered")
 
 
+@pytest.mark.parametrize("held", ["entry", "namespace"])
+def test_who_has_no_time_left_does_not_wait_for_what_is_held(both: Both, held: str) -> None:
+    save(both.store, "entry")
+    holding = (
+        both.store.locks.hold(("default", "entry"))
+        if held == "entry"
+        else both.store.locks.hold_namespace("default")
+    )
+    with holding, request_scope(timeout_s=0.0):
+        for refused in (
+            lambda: Write.of("entry", latents(2)).to(both.store),
+            lambda: both.store.delete_entries("", ["entry"]),
+            lambda: both.store.delete_namespace(""),
+        ):
+            with pytest.raises(DeadlineExceeded, match="nothing was changed"):
+                refused()
+        save(both.store, "other", namespace="other")
+    assert both.missed == 0
+    assert contents(both.source) == contents(both.target)
+    assert both.store.delete_namespace("") == 1
+
+
 class WatchedLocks(EntryLocks):
     """Tells who is about to wait for a lock."""
 

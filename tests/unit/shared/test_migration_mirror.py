@@ -260,6 +260,8 @@ def test_who_asks_for_the_count_waits_for_the_writes_under_way(pair: Pair) -> No
         counted: Future[int] = threads.submit(ask)
         assert asking.wait(WAIT_S)
         assert pair.missed == 0
+        with request_scope(timeout_s=0.0), pytest.raises(DeadlineExceeded):
+            pair.mirror.settled()
         pair.target.goes_on.set()
         assert counted.result(WAIT_S) == 1
         writing.result(WAIT_S)
