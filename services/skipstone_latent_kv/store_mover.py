@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -129,7 +130,7 @@ class StoreMover:
                 last = entry.entry_id
                 there = {id_: e for id_, e in there.items() if id_ <= last}
                 break
-        for entry_id in [*there, *self._carry_history(namespace, after, aged)]:
+        for entry_id in [*there, *self._carry_history(namespace, after, aged, done)]:
             self._mend(namespace, entry_id, verify, done)
         return last
 
@@ -233,7 +234,9 @@ class StoreMover:
         if not adopted:
             raise _lost()
 
-    def _carry_history(self, namespace: str, after: str, entry_ids: set[str]) -> list[str]:
+    def _carry_history(
+        self, namespace: str, after: str, entry_ids: set[str], done: _Done
+    ) -> list[str]:
         """Gives the target's entries the times, reads and pins that they have in the source now.
 
         Returns:
@@ -242,12 +245,21 @@ class StoreMover:
         if not entry_ids:
             return []
         with self._stores.locks.hold(*((namespace, entry_id) for entry_id in entry_ids)):
-            page = self._source.list_entries(namespace, _PAGE_SIZE, after)
-            aged = [entry for entry in page.entries if entry.entry_id in entry_ids]
+            aged = [e for e in self._now(namespace, after, entry_ids) if e.committed]
             if not aged:
                 return []
             adopted = self._ask(lambda: self._target.adopt_entries(namespace, aged))
+            # Another process has locks of its own. What it pinned, or made anew and is still
+            # writing, since it was read is otherwise in the target now: for another pass to mend.
+            told = {entry.entry_id: _state(entry) for entry in aged}
+            now = self._now(namespace, after, told.keys())
+            done.copied += sum(_state(entry) != told[entry.entry_id] for entry in now)
         return [e.entry_id for e, is_there in zip(aged, adopted, strict=True) if not is_there]
+
+    def _now(self, namespace: str, after: str, entry_ids: AbstractSet[str]) -> list[StoredEntry]:
+        """Those of some entries after an id that the source has."""
+        found = _entries_between(self._source, namespace, after, max(entry_ids))
+        return [entry for entry in found if entry.entry_id in entry_ids]
 
     def _told(self, done: _Done, next_page_token: str, page_token: str) -> MigrationStep:
         return done.told(
@@ -281,6 +293,11 @@ def _found(store: MovableStore, namespace: str, entry_id: str) -> StoredEntry | 
 
 def _lost() -> FingerprintMismatch:
     return FingerprintMismatch("the target lost it as soon as it was written")
+
+
+def _state(entry: StoredEntry) -> tuple[object, ...]:
+    """What an adoption can change and no use of the entry does."""
+    return entry.snapshots, entry.committed, entry.pinned, entry.create_time
 
 
 def _same_history(entry: StoredEntry, copy: StoredEntry) -> bool:

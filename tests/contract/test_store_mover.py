@@ -759,6 +759,28 @@ class TestCallersInTheMiddleOfAStep:
         assert (step.copied, step.removed) == (1, 1)
         both.move()
 
+    @pytest.mark.parametrize("change", ["pinned", "saved anew"])
+    def test_what_another_process_changes_while_its_history_is_carried_is_looked_at_again(
+        self, both: Both, change: str
+    ) -> None:
+        """Else the pin would be lost, or the half of a save be taken for whole, and in step."""
+        save(both.store, "entry")
+        both.source.pin_entries("", ["entry"], True)  # a history to be carried
+        elsewhere = MirroredStore(both.source, both.target)
+
+        def happens() -> None:
+            if change == "pinned":
+                elsewhere.pin_entries("", ["entry"], False)
+            else:
+                elsewhere.delete_entries("", ["entry"])
+                Write.of("entry", latents(2)).to(elsewhere)
+
+        both.target = Meanwhile(both.target, "adopt_entries", happens)  # type: ignore[assignment]
+        both.begin()
+        move = Mover(both.mover.step, lambda: [both.mover.missed_writes()], MoveOptions()).run()
+        assert move.in_step
+        assert contents(both.source) == contents(both.target)
+
 
 def test_what_the_target_cannot_take_is_named_and_stays(both: Both, clock: Clock) -> None:
     save(both.source, "large", latents(1, 4096))
