@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from skipstone_latent_kv.entry_pages import PAGE_SIZE, entries_of, page_after, up_to
 from skipstone_latent_kv.mirrored_store import MirroredStore
 from skipstone_latent_kv.movable_store import MovableStore
 from skipstone_shared.errors import (
@@ -40,8 +40,6 @@ from skipstone_shared.stored_entries import (
     MIN_LEASE_S,
     StoredEntry,
 )
-
-_PAGE_SIZE = 100
 
 _SAME_TIME_S = 0.001
 """Stores keep times to the microsecond or better; earlier or later by this is another time."""
@@ -102,7 +100,7 @@ class StoreMover:
         for namespace in sorted({*names, *self._source.namespaces()}):
             if namespace < namespace_after:
                 continue
-            if done.compared >= _PAGE_SIZE or done.read_bytes >= max_bytes:
+            if done.compared >= PAGE_SIZE or done.read_bytes >= max_bytes:
                 return self._told(done, f"{namespace}/", page_token)
             start = after if namespace == namespace_after else ""
             last = self._compare_page(namespace, start, max_bytes, verify, done)
@@ -114,12 +112,13 @@ class StoreMover:
         self, namespace: str, after: str, max_bytes: int, verify: bool, done: _Done
     ) -> str:
         """Compares entries of a namespace; the last id it dealt with, empty when none is left."""
-        page = self._source.list_entries(namespace, _PAGE_SIZE, after, include_uncommitted=True)
-        last = page.next_page_token
-        copies = self._ask(lambda: _entries_between(self._target, namespace, after, last))
-        there = {copy.entry_id: copy for copy in copies}
+        page = page_after(self._source, namespace, after)
+        # One of the target too, which may have much that the source has no more.
+        copies = self._ask(lambda: page_after(self._target, namespace, after))
+        last = min(filter(None, (page.next_page_token, copies.next_page_token)), default="")
+        there = {copy.entry_id: copy for copy in up_to(last, copies)}
         aged: set[str] = set()
-        for entry in page.entries:
+        for entry in up_to(last, page):
             done.compared += 1
             copy = there.pop(entry.entry_id, None)
             if copy is None or not self._is_sound(namespace, entry, copy, verify, done):
@@ -245,21 +244,16 @@ class StoreMover:
         if not entry_ids:
             return []
         with self._stores.locks.hold(*((namespace, entry_id) for entry_id in entry_ids)):
-            aged = [e for e in self._now(namespace, after, entry_ids) if e.committed]
+            aged = [e for e in entries_of(self._source, namespace, after, entry_ids) if e.committed]
             if not aged:
                 return []
             adopted = self._ask(lambda: self._target.adopt_entries(namespace, aged))
             # Another process has locks of its own. What it pinned, or made anew and is still
             # writing, since it was read is otherwise in the target now: for another pass to mend.
             told = {entry.entry_id: _state(entry) for entry in aged}
-            now = self._now(namespace, after, told.keys())
+            now = entries_of(self._source, namespace, after, told.keys())
             done.copied += sum(_state(entry) != told[entry.entry_id] for entry in now)
         return [e.entry_id for e, is_there in zip(aged, adopted, strict=True) if not is_there]
-
-    def _now(self, namespace: str, after: str, entry_ids: AbstractSet[str]) -> list[StoredEntry]:
-        """Those of some entries after an id that the source has."""
-        found = _entries_between(self._source, namespace, after, max(entry_ids))
-        return [entry for entry in found if entry.entry_id in entry_ids]
 
     def _told(self, done: _Done, next_page_token: str, page_token: str) -> MigrationStep:
         return done.told(
@@ -269,20 +263,6 @@ class StoreMover:
             source=self._engines[0],
             target=self._engines[1],
         )
-
-
-def _entries_between(
-    store: MovableStore, namespace: str, after: str, last: str
-) -> Sequence[StoredEntry]:
-    """Entries after an id up to another; empty for to the end."""
-    found: list[StoredEntry] = []
-    token = after
-    while True:
-        page = store.list_entries(namespace, _PAGE_SIZE, token, include_uncommitted=True)
-        found += (entry for entry in page.entries if not last or entry.entry_id <= last)
-        token = page.next_page_token
-        if not token or (last and token >= last):
-            return found
 
 
 def _found(store: MovableStore, namespace: str, entry_id: str) -> StoredEntry | None:

@@ -362,6 +362,22 @@ class TestInterruptions:
         steps = both.run_pass(max_bytes=2 * LATENT_BYTES)
         assert [(s.copied, s.removed) for s in steps] == [(2, 0), (2, 0), (1, 1)]
 
+    @pytest.mark.parametrize("kept", ["e000", "e150", "z"])
+    def test_a_call_asks_a_target_full_of_strangers_for_one_page(
+        self, both: Both, kept: str
+    ) -> None:
+        """All of them in one call might never be told in time, and the move would never end."""
+        for number in range(250):
+            save(both.target, f"e{number:03}")
+        save(both.source, kept)
+        asked: list[str] = []
+        both.target = Listed(both.target, asked)  # type: ignore[assignment] # has all methods
+        both.begin()
+        steps = both.run_pass()
+        assert asked == ["", "e099", "e199"]
+        assert sum(step.compared for step in steps) == 1
+        assert list_ids(both.target) == list_ids(both.source) == [kept]
+
     def test_a_copy_cut_off_in_the_middle_of_an_entry_is_made_whole(self, both: Both) -> None:
         """A kill between two snapshots leaves an uncommitted part in the target."""
         first = Write.of("entry", latents(1))
@@ -388,6 +404,21 @@ class TestInterruptions:
             with pytest.raises(InvalidArgument) as refused:
                 both.mover.step(token, 1, False)
             assert refused.value.field == "page_token"
+
+
+class Listed:
+    """A store that tells after which ids it was listed."""
+
+    def __init__(self, store: MovableStore, asked: list[str]) -> None:
+        self.inner = store
+        self.asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def list_entries(self, namespace: str, size: int, after: str, **options: Any) -> Any:
+        self.asked.append(after)
+        return self.inner.list_entries(namespace, size, after, **options)
 
 
 class Lossy(ForwardingStore):
