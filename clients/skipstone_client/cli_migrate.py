@@ -110,7 +110,8 @@ def _migrate(
             except NotToldToMove as error:
                 fail(
                     f"{service} at {error.target} was not told to move: "
-                    "set migrate_to and restart it"
+                    "set migrate_to and restart it; or it is of an older version than this "
+                    "command: upgrade it"
                 )
     if as_json:
         print_json(move)

@@ -14,7 +14,7 @@ from skipstone_shared.migration import MigrationStep, MissedWrites
 
 
 class NotToldToMove(Unimplemented):
-    """A process that serves writes to its own backend alone.
+    """A process that serves writes to its own backend alone, or is too old to say what it missed.
 
     Attributes:
         target: Where it listens.
@@ -26,7 +26,10 @@ class NotToldToMove(Unimplemented):
         Args:
             target: Where it listens.
         """
-        super().__init__(f"what listens at {target} was not told to move")
+        super().__init__(
+            f"what listens at {target} was not told to move, or it is of an older version than "
+            "this client: upgrade it"
+        )
         self.target = target
 
 

@@ -46,6 +46,7 @@ class Mover(Protocol):
 
         Raises:
             Unavailable: a call that the target has not answered may still have an effect.
+            DeadlineExceeded: those under way have not ended in time.
         """
         ...
 

@@ -95,3 +95,4 @@ def test_one_that_was_not_told_to_move_is_named(replicas: Replicas) -> None:
     result = CliRunner().invoke(build_app(), ["index", "migrate", "--vector-index-target", target])
     assert result.exit_code == 1
     assert f"vector_index at {replicas.without} was not told to move" in result.stderr
+    assert "or it is of an older version than this command: upgrade it" in result.stderr
