@@ -55,12 +55,12 @@ class Outcome:
         key: Its key.
         status: `done` or `failed`.
         prompt: Its prompt.
-        file: Name of the picture in the folder; empty where it failed.
+        file: Name of the picture in the folder; where it failed of one that is not whole, or empty.
         size_bytes: Size of the picture.
         sha256: Hash of its bytes, as `sha256sum` prints it.
         media_type: Kind of the picture.
         provenance: Where it comes from, as JSON has it.
-        error: What went wrong, for people.
+        error: What went wrong, for people; of a row that is done, when it was made anew.
         reason: The same for programs.
         asked: Hash of all that it asks for, options included.
         target: Orchestrator that was asked.
@@ -166,14 +166,27 @@ class BatchFolder:
     def note_failure(self, row: Row, error: SkipstoneError, maker: Maker) -> Outcome:
         """Writes that a row failed; the next run tries it again.
 
+        A row that was done, and failed when it was made anew, stays done as it was: its line tells
+        of the error too.
+
+        Returns:
+            The failure alone.
+
         Raises:
             OSError: It cannot be written.
         """
-        outcome = dataclasses.replace(
+        before = self._outcomes.get(row.key)
+        done = self.done(row)
+        failed = dataclasses.replace(
             _begun(row, maker), status="failed", error=error.message, reason=error.reason
         )
-        self._append(outcome)
-        return outcome
+        if done is not None:
+            line = dataclasses.replace(done, error=error.message, reason=error.reason)
+        else:
+            # What is there and not whole goes when the row is made as something of another kind.
+            line = dataclasses.replace(failed, file=before.file if before else "")
+        self._append(line)
+        return failed
 
     def _append(self, outcome: Outcome) -> None:
         line = _line(outcome)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from skipstone_client.batch.outputs import MANIFEST
 from skipstone_client.cli_commands import build_app
-from skipstone_shared.errors import InvalidArgument, PermissionDenied
+from skipstone_shared.errors import Internal, InvalidArgument, PermissionDenied
 from skipstone_shared.explanation_messages import explanation_to_message
 from skipstone_shared.generation import Artifact, GenerationParams
 from skipstone_shared.orchestration import (
@@ -42,6 +42,7 @@ class Model:
     weights: str = "w1"
     may_explain: bool = True
     changes_after: int = 1_000
+    refused: str = ""
     made: list[str] = dataclasses.field(default_factory=list)
     explained: int = 0
 
@@ -51,6 +52,8 @@ class Model:
     def generate(self, request: Any, context: Any) -> Iterator[Any]:
         if len(self.made) == self.changes_after:
             self.weights = "w2"
+        if request.params.prompt == self.refused:
+            raise Internal("no luck")
         self.made.append(request.params.prompt)
         provenance = Provenance(
             "r", HitTier.MISS, "NO_CANDIDATE", 8, 8, 1, CacheMode.READ_WRITE, "1"
@@ -218,6 +221,24 @@ def test_a_model_that_changes_while_a_batch_runs_is_told_at_its_end_and_by_the_n
     again = run(*words, "--if-changed", "again")
     assert "3 of 3 done, 1 of them before" in again.stdout
     assert "otherwise" not in again.stdout
+
+
+def test_what_fails_when_it_is_made_anew_is_done_as_before_and_made_by_the_next_run(
+    model: Model, words: list[str], tmp_path: Path
+) -> None:
+    run(*words)
+    model.weights, model.refused = "w2", "b"
+    failed = run(*words, "--if-changed", "again")
+    assert failed.exit_code == 1
+    assert "row 2" in failed.stderr
+    a, b = sorted(outcomes(tmp_path)[-2:], key=lambda told: told["row"])
+    assert (a["status"], a["error"], b["status"], b["reason"]) == ("done", "", "done", "INTERNAL")
+    assert (tmp_path / "out" / b["file"]).read_bytes() == b"w1"
+    assert "2 of 2 done, 2 of them before" in run(*words, "--if-changed", "keep").stdout
+    assert "(1 of 2 rows)" in run(*words).stderr
+    model.refused = ""
+    assert "1 of them before" in run(*words, "--if-changed", "again").stdout
+    assert sorted(model.made) == ["a", "a", "b", "b"]
 
 
 def test_rows_that_are_new_in_the_file_are_no_change(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -115,6 +116,33 @@ def test_a_failed_row_runs_again_and_its_last_line_counts(tmp_path):
         assert folder.done(row(1)) is not None
     (line,) = (tmp_path / MANIFEST).read_text().splitlines()
     assert json.loads(line)["status"] == "done"
+
+
+def test_a_failed_try_to_make_a_row_anew_leaves_it_done_and_tells_of_the_error(tmp_path):
+    with BatchFolder(tmp_path) as folder:
+        made = folder.keep(row(1, name="hero"), result(b"x", "video/mp4"), MAKER)
+        failed = folder.note_failure(row(1, name="hero"), QueueFull("too many"), MAKER)
+        assert (failed.status, failed.error, failed.file) == ("failed", "too many", "")
+    with BatchFolder(tmp_path) as folder:
+        told = folder.done(row(1))
+        assert told == dataclasses.replace(made, error="too many", reason=failed.reason)
+        kept = folder.keep(row(1, name="hero"), result(b"y", "image/gif"), MAKER)
+        assert (kept.file, kept.error) == ("hero.gif", "")
+    assert {file.name for file in tmp_path.iterdir()} == {"hero.gif", MANIFEST, ".lock"}
+
+
+def test_a_picture_that_is_not_whole_goes_though_its_row_failed_before_it_is_made(tmp_path):
+    with BatchFolder(tmp_path) as folder:
+        folder.keep(row(1, name="hero"), result(b"x", "video/mp4"), MAKER)
+        (tmp_path / "hero.mp4").write_bytes(b"cut")
+        for _ in range(2):
+            folder.note_failure(row(1, name="hero"), QueueFull("too many"), MAKER)
+    (line,) = (tmp_path / MANIFEST).read_text().splitlines()[-1:]
+    assert json.loads(line)["status"] == "failed"
+    with BatchFolder(tmp_path) as folder:
+        assert folder.done(row(1)) is None
+        folder.keep(row(1, name="hero"), result(b"y", "image/gif"), MAKER)
+    assert {file.name for file in tmp_path.iterdir()} == {"hero.gif", MANIFEST, ".lock"}
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
