@@ -108,6 +108,7 @@ bench-gate: $(STAMP) ## wrong hits, passes and cost of the gate; ARGS=--curve fo
 
 bench-backends: $(STAMP) ## reads, writes, searches and whole requests on every backend, half an hour
 	PYTHONPATH=bench $(PY) bench/backends/latent_stores.py
+	PYTHONPATH=bench $(PY) bench/backends/store_sizes.py
 	PYTHONPATH=bench $(PY) bench/backends/indexes.py
 	PYTHONPATH=bench $(PY) bench/backends/overhead.py
 

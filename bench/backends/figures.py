@@ -19,11 +19,11 @@ def print_figure(
     """Prints one line.
 
     Args:
-        figure: `kv_get_ms`, `kv_put_ms`, `search_ms` or `generate_overhead_ms`.
-        backend: What was measured.
-        size: Megabytes of latents, or entries that are searched.
+        figure: What was measured, such as `kv_get_ms`; its unit is that of `p50` and `p99`.
+        backend: Of what.
+        size: Megabytes of latents, or entries that there are.
         wall_ms: Milliseconds on the wall, one value for each sample.
-        cpu_ms: CPU milliseconds of all processes, whose median is told.
+        cpu_ms: CPU milliseconds of all processes that count, whose median is told.
         more: What else the line says.
     """
     p50, p99 = np.percentile(wall_ms, [50, 99])

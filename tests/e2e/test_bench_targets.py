@@ -18,12 +18,16 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 TINY = {
     "latent_stores.py": "--backends lmdb lmdb+memory --mb 0.13 --rounds 1",
+    "store_sizes.py": "--backends lmdb --entries 10 --opens 1 --reads 3",
     "indexes.py": "--backends hnswlib --entries 30 --queries 2",
     "overhead.py": "--stores lmdb --engines hnswlib --mb 0.13 --rounds 1",
 }
 """What needs no server."""
 
-OF_THE_ISSUE = {"kv_get_ms", "kv_put_ms", "search_ms", "generate_overhead_ms"}
+FIGURES = {
+    *("kv_get_ms", "kv_put_ms", "search_ms", "generate_overhead_ms"),
+    *("store_open_ms", "entry_get_ms"),
+}
 
 
 def started_by(target: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -62,7 +66,7 @@ def test_a_tiny_run_of_every_backend_benchmark_gives_every_figure() -> None:
         printed, _ = run.communicate()
         assert run.returncode == 0, script
         lines += [json.loads(line) for line in printed.splitlines()]
-    assert {line["figure"] for line in lines} == OF_THE_ISSUE
+    assert {line["figure"] for line in lines} == FIGURES
     assert {line["backend"] for line in lines} == {
         *("lmdb", "lmdb+memory", "hnswlib", "lmdb/hnswlib")
     }
@@ -106,6 +110,7 @@ def test_a_benchmark_starts(script: str) -> None:
     "command",
     [
         "latent_stores.py --mb 0.13 --rounds 1",
+        "store_sizes.py --entries 10 40 --opens 1 --reads 3",
         "indexes.py --entries 30 --queries 2",
         "overhead.py --stores redis --engines pgvector milvus-lite --mb 0.13 --rounds 1",
     ],
