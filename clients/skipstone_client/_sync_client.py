@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import copy
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -14,8 +13,9 @@ import grpc
 from skipstone_client._channel import Service
 from skipstone_client._channel_access import ChannelAccess
 from skipstone_client._errors import Peer, closed, deadline_exceeded, decoded, on_the_way
+from skipstone_client._sync_connection import SyncConnection
 from skipstone_shared.credentials import Credentials
-from skipstone_shared.errors import FailedPrecondition, SkipstoneError
+from skipstone_shared.errors import SkipstoneError
 from skipstone_shared.request_context import call_timeout_s, outgoing_metadata
 
 StubT = TypeVar("StubT")
@@ -103,31 +103,29 @@ class SyncClient(Generic[StubT]):
         """
         self._target = target
         self._service = service
-        self._make_stub = make_stub
         self._timeout_s = timeout_s
         self._access = ChannelAccess(target, service, credentials)
-        self._lock = threading.Lock()
-        self._channel: grpc.Channel | None = None
-        self._opened_with: grpc.ChannelCredentials | None = None
-        self._replaced: weakref.WeakSet[grpc.Channel] = weakref.WeakSet()
-        self._opened_stub: StubT | None = None
-        self._opened_by = 0
-        self._closed = False
+        self._connection: SyncConnection[StubT] = SyncConnection(
+            target, service.name, make_stub, self._access
+        )
 
     @property
     def target(self) -> str:
         """The gRPC target."""
         return self._target
 
+    def with_token(self, token: str) -> Self:
+        """This client for another caller: its calls carry that token, over the same connection.
+
+        Closing either closes the connection of both.
+        """
+        twin = copy.copy(self)
+        twin._access = self._access.with_token(token)
+        return twin
+
     def close(self) -> None:
         """Ends running calls and closes the connection. Idempotent."""
-        with self._lock:
-            self._closed = True
-            channels = [*self._replaced, *([self._channel] if self._channel is not None else [])]
-            self._channel, self._opened_stub = None, None
-        for channel in channels:
-            if self._opened_by == os.getpid():
-                channel.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -142,41 +140,7 @@ class SyncClient(Generic[StubT]):
 
     @property
     def _stub(self) -> StubT:
-        """The stub, opened when needed.
-
-        Raises:
-            Unavailable: the client is closed.
-            FailedPrecondition: the client was used before this process was forked.
-        """
-        with self._lock:
-            if self._closed:
-                raise closed(self._service.name)
-            if self._opened_stub is None:
-                return self._open()
-            if self._opened_by != os.getpid():
-                raise FailedPrecondition(
-                    f"the client of {self._service.name} was used before this process was forked; "
-                    "create one in the child"
-                )
-            if self._access.channel_credentials() is not self._opened_with:
-                return self._open()
-            return self._opened_stub
-
-    def _open(self) -> StubT:
-        """Opens the channel, or the next one: certificates count only when a connection begins."""
-        if self._channel is not None:
-            self._replaced.add(self._channel)  # held by the calls under way alone
-        credentials = self._access.channel_credentials()
-        options = self._access.options()
-        self._channel = (
-            grpc.insecure_channel(self._target, options)
-            if credentials is None
-            else grpc.secure_channel(self._target, credentials, options)
-        )
-        self._opened_with = credentials
-        self._opened_stub = self._make_stub(self._channel)
-        self._opened_by = os.getpid()
-        return self._opened_stub
+        return self._connection.stub()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return outgoing_metadata(self._access.metadata())
@@ -184,7 +148,7 @@ class SyncClient(Generic[StubT]):
     @property
     def is_closed(self) -> bool:
         """Whether ``close`` was called."""
-        return self._closed
+        return self._connection.is_closed
 
     @property
     def _peer(self) -> Peer:
@@ -208,7 +172,7 @@ class SyncClient(Generic[StubT]):
             raise self._decoded(error, timeout) from error
         except ValueError as error:
             # gRPC's way to say that another thread has closed the channel meanwhile.
-            if self._closed:
+            if self.is_closed:
                 raise closed(self._service.name) from error
             raise
 
@@ -231,14 +195,14 @@ class SyncClient(Generic[StubT]):
         try:
             call = method(request, timeout=timeout, metadata=self._metadata())
         except ValueError as error:
-            if self._closed:
+            if self.is_closed:
                 raise closed(self._service.name) from error
             raise
         return MessageStream(call, self, method, timeout, first_message_timeout_s)
 
     def _decoded(self, error: grpc.RpcError, timeout_s: float | None) -> SkipstoneError:
         """The exception behind an rpc error; a call that ``close`` ended says so."""
-        if self._closed:
+        if self.is_closed:
             return closed(self._service.name)
         return decoded(error, self._peer, timeout_s)
 
@@ -267,7 +231,7 @@ class MessageStream(Iterator[ResponseT]):
         self._client = client
         # Held, since a channel that is replaced and lost ends its calls. Another thread may have
         # replaced it since the method was taken, which holds enough of its own.
-        self._held = (client._channel, method)
+        self._held = (client._connection.channel, method)
         self._timeout_s = timeout_s
         self._first_message_timeout_s = first_message_timeout_s
         self._is_closed = False

@@ -249,12 +249,12 @@ def test_a_client_takes_changed_files_and_its_streams_go_on(
     with store(settings_of(authority.write("server"))) as (target, _):
         with LatentKVClient(target, credentials=authority.credentials("client")) as client:
             assert client.delete_entries("ns", ["e"]) == [True]
-            first = client._channel
+            first = client._connection.channel
             watch = client.watch_evictions("ns")
             assert next(watch) == EVENT
             renew(authority, tmp_path)
             assert client.delete_entries("ns", ["e"]) == [True]
-            assert client._channel is not first
+            assert client._connection.channel is not first
             del first
             followed = threading.Thread(target=lambda: list(watch))
             followed.start()
@@ -271,12 +271,12 @@ def test_an_asynchronous_client_takes_changed_files_and_its_streams_go_on(
             target, credentials=authority.credentials("client")
         ) as client:
             assert await client.delete_entries("ns", ["e"]) == [True]
-            first = client._channel
+            first = client._connection.channel
             watch = await client.watch_evictions("ns")
             assert await anext(watch) == EVENT
             renew(authority, tmp_path)
             assert await client.delete_entries("ns", ["e"]) == [True]
-            assert client._channel is not first
+            assert client._connection.channel is not first
             del first
             following = asyncio.ensure_future(anext(watch, None))
             assert await client.delete_entries("ns", ["e"]) == [True]
@@ -292,6 +292,6 @@ def test_without_a_change_the_channel_stays(authority: Authority, at_once: None)
     with store(settings_of(authority.write("server"))) as (target, _):
         with LatentKVClient(target, credentials=authority.credentials("client")) as client:
             client.delete_entries("ns", ["e"])
-            first = client._channel
+            first = client._connection.channel
             client.delete_entries("ns", ["e"])
-            assert client._channel is first
+            assert client._connection.channel is first

@@ -22,8 +22,8 @@ from skipstone_shared.credentials import Credentials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-BY_HISTORY = {"saves"}
-"""Findings about what tests before did to the shared services."""
+BY_HISTORY = {"saves", "disk"}
+"""Findings about what tests before did to the shared services, and about the machine's own disk."""
 
 
 def doctor(*words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:

@@ -114,12 +114,16 @@ const MOST_SOUGHT = 20_000;
 const TRIES = 20;
 const PAUSE_MS = 500;
 
+let lists = 0;  // lists that were begun; an answer to one before the last comes too late
+
 async function load(token, size = PAGE) {
+  if (!token) lists += 1;
+  const list = lists;
   const asked = token ? space : namespace();
   try {
     const query = { namespace: asked, page_size: size, page_token: token };
     const page = await get("api/entries", query);
-    if (token && token !== nextPage) return;  // meanwhile the list began anew
+    if (list !== lists || (token && token !== nextPage)) return;
     space = asked;
     entries = token ? [...entries, ...page.entries] : page.entries;
     nextPage = page.next_page_token;

@@ -135,6 +135,10 @@ def test_one_trace_leads_from_an_http_request_through_all_services(
         wait_until(lambda: services_told() >= expected, f"{expected} are in the trace")
         return collector.spans(trace_id)
 
+    def generations() -> list[ReceivedSpan]:
+        return [span for span in collector.spans("a" * 32) if span.name == GENERATE]
+
+    wait_until(lambda: len(generations()) == 2, "the spans of both pictures are there")
     spans = whole("a" * 32, "gateway", *SERVICES)
     (root,) = [span for span in spans if span.service == "skipstone-gateway"]
     assert (root.parent_id, root.kind) == ("b" * 16, SERVER_KIND)
@@ -145,8 +149,7 @@ def test_one_trace_leads_from_an_http_request_through_all_services(
         "http.response.status_code": 200,
         "skipstone.request_id": answer.headers["x-skipstone-request-id"],
     }
-    asked = [span for span in spans if span.name == GENERATE]
-    assert [span.parent_id for span in asked] == [root.span_id] * 2
+    assert [span.parent_id for span in generations()] == [root.span_id] * 2
 
     (alone,) = whole(refused.headers["x-skipstone-trace-id"], "gateway")
     assert (alone.parent_id, alone.error) == ("", "")
