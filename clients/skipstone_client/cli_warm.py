@@ -12,7 +12,7 @@ from rich.text import Text
 
 from skipstone_client.batch.rows import Row, read_rows
 from skipstone_client.batch.running import Failed, run_rows
-from skipstone_client.batch.warming import Warmed, Warming
+from skipstone_client.batch.warming import Warmed, Warming, without_repeated
 from skipstone_client.cli_batch import (
     DEFAULT_CONCURRENCY,
     DEFAULT_RETRY_FOR_S,
@@ -82,7 +82,7 @@ def warm(
         cache = CacheOptions(key_steps=key_steps_of(key_steps, "--key-steps"))
         params = asked.params("", seed)
         rows = read_rows(file, params, cache, namespace, asked.references())
-        alone = list({row.asked: row for row in reversed(rows)}.values())[::-1]
+        alone = without_repeated(rows)
         told = _Telling(len(rows), len(rows) - len(alone), as_json=as_json)
         with OrchestratorClient(
             target, generate_timeout_s=timeout, credentials=credentials()

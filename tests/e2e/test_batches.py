@@ -147,8 +147,8 @@ def test_an_orchestrator_that_stays_away_ends_a_batch_and_not_row_after_row(
 def test_a_cache_is_warmed_once_and_then_answers_without_a_step(
     skipstone: CommandLine, tmp_path: Path
 ) -> None:
-    file = tmp_path / "prompts.txt"
-    file.write_text("a circle\na square\na circle\n")
+    file = tmp_path / "prompts.csv"
+    file.write_text("prompt,cache_mode\na circle,\na square,\na circle,read_only\n")
     words = ("warm", str(file), "--steps", str(STEPS), "--seed", "3")
     *rows, first = skipstone_json(skipstone, *words)
     assert [row["was_there"] for row in rows] == [False, False]

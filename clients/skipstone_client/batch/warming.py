@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 
 from skipstone_client.batch.rows import Row
 from skipstone_client.orchestrator import OrchestratorClient
@@ -34,6 +35,20 @@ class Warmed:
     steps: int = 0
     denoise_s: float = 0.0
     stored_bytes: int = 0
+
+
+def without_repeated(rows: Sequence[Row]) -> list[Row]:
+    """The first of the rows that one entry serves, in their order.
+
+    How rows would use the cache does not matter, as all are run in full, nor what a video is sent
+    as: entries hold what it is made from.
+    """
+    first: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        params = dataclasses.replace(row.params, video_format=None)
+        contents = tuple((file.role, file.sha256) for file in row.references)
+        first.setdefault((params, contents, row.cache.key_steps), row)
+    return list(first.values())
 
 
 class Warming:
