@@ -25,7 +25,13 @@ HOOKED_METHODS = ("encode_prompt", "prepare_latents", "progress_bar")
 
 
 class CallHooks:
-    """What happens during a call, all in the thread of the call. By default nothing special."""
+    """What happens during a call, all in the thread of the call. By default nothing special.
+
+    Attributes:
+        computes: Whether the call runs models, so that what others compute is in its way.
+    """
+
+    computes: bool = True
 
     def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Encodes a prompt by calling the pipeline's own `encode_prompt`, or stands in for it."""
@@ -97,8 +103,8 @@ def call_pipeline(
             `callback_on_step_end`, its observer must be `hooks.step_done`.
         hooks: What happens on the way.
         arguments: From `call_arguments`.
-        latents_lock: Held while latents are prepared, since image-to-video pipelines encode there
-            and some autoencoders keep state between frames on themselves.
+        latents_lock: Held while latents are prepared if the call computes, since image-to-video
+            pipelines encode there and some autoencoders keep state between frames on themselves.
     """
     mine = request_pipeline(pipeline, scheduler, hooks, latents_lock or nullcontext())
     if has_step_callback(type(mine)):
@@ -115,7 +121,7 @@ def call_pipeline(
     try:
         return mine(**arguments)[0]
     except BaseException:
-        _tidy_up(pipeline, mine)
+        _tidy_up(pipeline, mine, moves_back=hooks.computes)
         raise
 
 
@@ -130,7 +136,7 @@ def request_pipeline(
         return hooks.encode(encode_prompt, *args, **kwargs)
 
     def prepare(*args: Any, **kwargs: Any) -> Any:
-        with latents_lock:
+        with latents_lock if hooks.computes else nullcontext():
             prepared = prepare_latents(*args, **kwargs)
         # Some pipelines return position ids or conditions beside the latents.
         if isinstance(prepared, tuple):
@@ -152,10 +158,10 @@ def request_pipeline(
     return mine
 
 
-def _tidy_up(pipeline: Any, mine: Any) -> None:
+def _tidy_up(pipeline: Any, mine: Any, *, moves_back: bool) -> None:
     """Leaves the shared modules as a call that succeeds leaves them."""
     unhook(pipeline, {name: getattr(mine, name) for name in guiders_of(pipeline)})
-    if getattr(pipeline, "_all_hooks", None):
+    if moves_back and getattr(pipeline, "_all_hooks", None):
         # Offloaded models go back to main memory, as stock pipelines see to at the end of a call.
         pipeline.maybe_free_model_hooks()
 

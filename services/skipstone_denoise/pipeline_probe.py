@@ -6,10 +6,11 @@ import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from skipstone_denoise.pipeline_call import CallHooks, call_pipeline, has_step_callback
 from skipstone_denoise.scheduler_view import SchedulerView
@@ -54,23 +55,28 @@ class PlaceholderEncoder:
 
     It encodes one placeholder for every way of calling (guided or not, ...) and repeats it, so
     that a plan or a decoding costs no run of the text encoder.
+
+    Attributes:
+        quiet: Kinds of encoding that are kept and in whose calls, of words only, no other model
+            was seen to run before the loop.
     """
 
     def __init__(self, encode_lock: AbstractContextManager[Any]) -> None:
         """Shares the lock with all who encode."""
+        self.quiet: set[str] = set()
         self._encode_lock = encode_lock
         self._results: dict[str, Any] = {}
         self._results_lock = threading.Lock()
 
     def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Returns what `encode_prompt` returned for arguments of this kind."""
-        arguments = inspect.signature(encode_prompt).bind(*args, **kwargs).arguments
-        key = repr([(name, _kind(value)) for name, value in arguments.items()])
-        with self._results_lock:
-            if key not in self._results:
-                with self._encode_lock:
-                    self._results[key] = encode_prompt(*args, **kwargs)
-            return self._results[key]
+        kind = call_kind(encode_prompt, *args, **kwargs)
+        if kind not in self._results:
+            # Who finds a result never waits for those who encode, which may be until their turn.
+            with self._results_lock, self._encode_lock:
+                if kind not in self._results:
+                    self._results[kind] = encode_prompt(*args, **kwargs)
+        return self._results[kind]
 
 
 class PipelineProbe:
@@ -103,12 +109,15 @@ class PipelineProbe:
     def prepare(self, scheduler: Any, arguments: dict[str, Any]) -> Prepared:
         """Lets the pipeline check and prepare everything and stops it before its loop.
 
+        Waits for the turn only where a model runs, and for no lock where none does.
+
         Raises:
             ValueError: the pipeline refuses the arguments.
         """
-        hooks = _PrepareHooks(self._placeholder)
-        turn = nullcontext() if self._turns is None else self._turns.turn()
-        with turn, suppress(_Stop):
+        hooks = _PrepareHooks(self._placeholder, self._turns)
+        with hooks.turn, suppress(_Stop):
+            if not self._placeholder.quiet or not all(map(_is_plain, arguments.values())):
+                hooks.take_turn()
             call_pipeline(
                 self._pipeline,
                 SchedulerView(scheduler),
@@ -161,14 +170,42 @@ def denoisers(pipeline: Any) -> Mapping[str, torch.nn.Module]:
 
 
 class _PrepareHooks(CallHooks):
+    """Stops a call before its loop, and lets it run models in its turn only.
+
+    That a call of words only runs no model but the text encoder is seen and not assumed: LTX-2,
+    for one, has another work on the result.
+    """
+
     latent_shape: tuple[int, ...] = ()
     guided: bool | None = None
 
-    def __init__(self, placeholder: PlaceholderEncoder) -> None:
+    def __init__(self, placeholder: PlaceholderEncoder, turns: Turns | None) -> None:
         self._placeholder = placeholder
+        self._turns = turns
+        self.turn = ExitStack()
+        self.computes = turns is None  # nobody looks where models stay in their places
+        self._thread = threading.get_ident()
+        self._kinds: set[str] = set()
+        self._encoding = False
+        self._ran_beside = False
+
+    def take_turn(self) -> None:
+        """Waits for the turn, unless the call has it, and looks from now on what runs."""
+        if self._turns is not None and not self.computes:
+            self.turn.enter_context(self._turns.turn())
+            self.turn.callback(register_module_forward_pre_hook(self._runs).remove)
+            self.computes = True
 
     def encode(self, encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._placeholder.encode(encode_prompt, *args, **kwargs)
+        kind = call_kind(encode_prompt, *args, **kwargs)
+        if kind not in self._placeholder.quiet:
+            self.take_turn()
+        self._kinds.add(kind)
+        self._encoding = True
+        try:
+            return self._placeholder.encode(encode_prompt, *args, **kwargs)
+        finally:
+            self._encoding = False
 
     def start_latents(self, noise: torch.Tensor) -> torch.Tensor:
         self.latent_shape = tuple(noise.shape)
@@ -177,7 +214,14 @@ class _PrepareHooks(CallHooks):
     def loop_begins(self, pipeline: Any) -> None:
         # A property of most pipelines; it reads what the call has set on the request's own object.
         self.guided = getattr(pipeline, "do_classifier_free_guidance", None)
+        if self._turns is not None and not self._ran_beside:
+            self._placeholder.quiet.update(self._kinds)
         raise _Stop
+
+    def _runs(self, _module: torch.nn.Module, _inputs: Any) -> None:
+        # Torch tells of every thread; models of others in the process are none of this call's.
+        if threading.get_ident() == self._thread and not self._encoding:
+            self._ran_beside = True
 
 
 class _DecodeHooks(CallHooks):
@@ -208,6 +252,17 @@ def _mode(batches: list[int]) -> GuidanceMode:
     if max(batches, default=0) > 1:
         return GuidanceMode.BATCHED
     return GuidanceMode.SEPARATE if len(batches) > 1 else GuidanceMode.NONE
+
+
+def call_kind(encode_prompt: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """What of the arguments of an `encode_prompt` decides the form of its result."""
+    arguments = inspect.signature(encode_prompt).bind(*args, **kwargs).arguments
+    return repr([(name, _kind(value)) for name, value in arguments.items()])
+
+
+def _is_plain(argument: Any) -> bool:
+    """Whether an argument of a pipeline is nothing that a model would look at, as a picture is."""
+    return argument is None or isinstance(argument, str | bool | int | float | torch.Generator)
 
 
 def _kind(value: Any) -> Any:

@@ -12,7 +12,8 @@ class Turns:
 
     A model that is offloaded is on the device in part: who encodes a picture for a plan moves away
     the transformer that a run is in the middle of. Between two of its steps a run gives way
-    (`let_others`), so that a plan waits for a step and not for a video.
+    (`let_others`), so that a plan waits for one step, or while a run encodes or decodes, and not
+    for a video.
     """
 
     def __init__(self) -> None:

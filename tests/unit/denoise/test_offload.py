@@ -15,7 +15,7 @@ import accelerate
 import pytest
 import torch
 from accelerate.hooks import CpuOffload, UserCpuOffloadHook, add_hook_to_module
-from diffusers import WanTransformer3DModel
+from diffusers import WanPipeline, WanTransformer3DModel
 from tests.unit.denoise.engine_rig import (
     EVERY_STEP,
     PARAMS,
@@ -37,6 +37,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 VIDEO = dataclasses.replace(PARAMS, num_frames=5)
 FROM_PICTURE = dataclasses.replace(VIDEO, reference_inputs=(picture_of("red"),))
+PATIENCE = 3000
+"""Hundredths of a second for a plan that should wait for nothing, on a loaded machine."""
 ALWAYS_REUSED = BlockCacheConfig(max_warmup_steps=1, residual_diff_threshold=1.0)
 
 
@@ -164,6 +166,79 @@ def test_a_plan_with_a_picture_waits_for_the_step_that_runs_and_not_for_the_run(
     assert encoded
     if block_cache is None:
         assert rig.run(FROM_PICTURE).picture == plain.picture
+
+
+@pytest.fixture(scope="module")
+def of_words(where: Whereabouts) -> Iterator[Rig]:
+    with open_rig(offloaded(wan_pipeline(), "model"), max_concurrent_requests=1) as opened:
+        yield opened
+
+
+def is_planned_beside(rig: Rig, where: Whereabouts, part: torch.nn.Module, **params: Any) -> bool:
+    """Whether a plan is made while a part of a run's model computes; no model may be moved."""
+    wanted = dataclasses.replace(VIDEO, **params)
+    planning = threading.Thread(target=rig.engine.plan, args=(wanted,))
+    turns = rig.engine._model.turns
+    assert turns is not None
+    made: list[bool] = []
+
+    def meanwhile(*_: Any) -> None:
+        if made:
+            return
+        placed = set(where.on_device)
+        planning.start()
+        for _ in range(PATIENCE):
+            if turns.waiting or not planning.is_alive():
+                break
+            planning.join(0.01)
+        made.append(not planning.is_alive())
+        assert where.on_device == placed
+
+    handle = part.register_forward_pre_hook(meanwhile)
+    try:
+        rig.run(VIDEO)
+    finally:
+        handle.remove()
+        planning.join()
+    return made == [True]
+
+
+def test_a_plan_of_words_alone_waits_for_no_run_and_moves_no_model(
+    of_words: Rig, where: Whereabouts
+) -> None:
+    """Not for a step, and neither for a whole decoding, which takes longer than callers wait."""
+    pipeline = of_words.pipeline
+    for steps, part in enumerate(
+        (pipeline.text_encoder, pipeline.transformer.blocks[0], pipeline.vae.decoder)
+    ):
+        assert is_planned_beside(of_words, where, part, num_inference_steps=20 + steps), part
+
+
+def test_only_the_first_plan_of_a_kind_encodes_and_takes_its_turn(
+    of_words: Rig, where: Whereabouts
+) -> None:
+    block, unguided = of_words.pipeline.transformer.blocks[0], {"guidance_scale": 1.0}
+    assert not is_planned_beside(of_words, where, block, **unguided)
+    assert is_planned_beside(of_words, where, block, num_inference_steps=30, **unguided)
+
+
+class EncodesZeros(WanPipeline):
+    """Runs its autoencoder for words alone, as no placeholder for a prompt can tell."""
+
+    def prepare_latents(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.vae.encode(torch.zeros(1, 3, 1, 16, 16))
+        prepared: torch.Tensor = super().prepare_latents(*args, **kwargs)
+        return prepared
+
+
+def test_a_pipeline_that_runs_more_than_its_text_encoder_plans_in_turn(where: Whereabouts) -> None:
+    pipeline = offloaded(EncodesZeros(**wan_pipeline().components), "model")
+    with open_rig(pipeline, max_concurrent_requests=1) as rig:
+        where.disturbed.clear()
+        block = pipeline.transformer.blocks[0]
+        for steps in (20, 21):
+            assert not is_planned_beside(rig, where, block, num_inference_steps=steps)
+        assert where.disturbed == []
 
 
 @pytest.mark.parametrize("block_cache", [None, ALWAYS_REUSED], ids=["plain", "cached blocks"])
