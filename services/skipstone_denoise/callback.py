@@ -34,7 +34,7 @@ from skipstone_denoise.callback_arguments import (
 from skipstone_denoise.computing import computing_facts
 from skipstone_denoise.config import DenoiseSettings
 from skipstone_denoise.fingerprint import fingerprint_model, fingerprint_run, with_settings
-from skipstone_denoise.guiders import draws_at_random, guiders_of
+from skipstone_denoise.guiders import draws_at_random, guiders_of, remembers_steps
 from skipstone_denoise.model_inspection import inspect_model
 from skipstone_denoise.pipeline_call import CallHooks, has_step_callback, request_pipeline
 from skipstone_denoise.pipeline_probe import (
@@ -173,10 +173,14 @@ class SkipstoneCallback:
         return self._pipeline(**arguments)
 
     def _planned(self, arguments: dict[str, Any]) -> _Call:
-        if any(map(draws_at_random, guiders_of(self._pipeline).values())):
+        guiders = guiders_of(self._pipeline).values()
+        if any(map(draws_at_random, guiders)):
             raise NotCacheable("a guider drops a share of a layer at random")
         says = read_call(arguments, self._profile, type(self._pipeline))
-        kinds = resume_kinds(self._pipeline.scheduler, self._profile)
+        # Not as the profile has it: a script may have set another guider since.
+        remembers = any(map(remembers_steps, guiders))
+        profile = dataclasses.replace(self._profile, remembers_steps=remembers)
+        kinds = resume_kinds(self._pipeline.scheduler, profile)
         if not kinds:
             raise NotCacheable(f"{type(self._pipeline).__name__} does not start from noise")
         prepared = self._probe.prepare(

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
+from diffusers.guiders import AdaptiveProjectedGuidance
 from PIL import Image
 from tests.contract.reuse_rig import ReuseRig, open_reuse_rig
 from tests.contract.test_reuse_session import closed_port
 from tests.unit.denoise.engine_rig import PARAMS, MemoryLatents
+from tests.unit.denoise.families.video_pipelines import hunyuan_video_15
 from tests.unit.denoise.tiny_pipelines import (
     cogview4_pipeline,
     flux_pipeline,
@@ -186,6 +188,23 @@ def test_calls_of_a_pipeline_that_computes_in_another_way_share_nothing(
     finally:
         pipeline.vae.disable_tiling()
     assert tier() is HitTier.APPROXIMATE
+
+
+def test_a_guider_with_momentum_that_is_set_later_is_not_resumed_in_between(rig: ReuseRig) -> None:
+    """No snapshot tells of the momentum, so the picture would be another."""
+    pipeline = prepared_pipeline(hunyuan_video_15())
+    pipeline.tokenizer_max_length = 40  # a thousand tokens show no more
+    with rig.session(namespace="guider", cache=TRAJECTORY) as session:
+        skipstone = SkipstoneCallback(pipeline, session)
+        for momentum, kind in ((None, ReuseKind.TRAJECTORY), (-0.5, None)):
+            pipeline.guider = AdaptiveProjectedGuidance(
+                adaptive_projected_guidance_momentum=momentum
+            )
+            for expected in (None, kind):
+                skipstone(prompt=PROMPT, **arguments(num_frames=1))
+                assert skipstone.flush(30.0)
+                assert skipstone.provenance is not None
+                assert skipstone.provenance.kind is expected
 
 
 def test_the_executor_tells_the_same_of_the_same_pipeline(
