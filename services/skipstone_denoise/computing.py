@@ -27,6 +27,39 @@ _MOVING = frozenset(
 _FREE_U = ("s1", "s2", "b1", "b2")
 """Factors that FreeU (Si et al., 2023, arXiv 2309.11497) leaves on the upward blocks of a UNet."""
 
+_BACKENDS_ANYWHERE = (
+    "cuda.flash_sdp_enabled",
+    "cuda.math_sdp_enabled",
+    "cuda.fp16_bf16_reduction_math_sdp_allowed",
+)
+"""Switches of `torch.backends` for attention; despite their name the CPU obeys them as well."""
+
+_BACKENDS_BY_DEVICE = MappingProxyType(
+    {
+        "cpu": (
+            "mkldnn.enabled",
+            "mkldnn.deterministic",
+            "mkldnn.matmul.fp32_precision",
+            "mkldnn.conv.fp32_precision",
+            "mkldnn.rnn.fp32_precision",
+        ),
+        "cuda": (
+            "cuda.matmul.fp32_precision",
+            "cuda.matmul.allow_fp16_accumulation",
+            "cuda.matmul.allow_fp16_reduced_precision_reduction",
+            "cuda.matmul.allow_bf16_reduced_precision_reduction",
+            "cuda.mem_efficient_sdp_enabled",
+            "cuda.cudnn_sdp_enabled",
+            "cudnn.enabled",
+            "cudnn.deterministic",
+            "cudnn.benchmark",
+            "cudnn.conv.fp32_precision",
+            "cudnn.rnn.fp32_precision",
+        ),
+    }
+)
+"""Switches of `torch.backends` that change numbers, by type of device."""
+
 _PLAIN = (bool, int, float, str, torch.dtype)
 
 
@@ -148,23 +181,29 @@ def _is_plain(value: object) -> bool:
 
 def _switches(device: str) -> list[str]:
     """Switches of torch for the whole process that a script may turn before it calls."""
-    of: Any = torch.backends  # types of which are told in part
-    told: list[object] = [
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
-    ]
+    told: dict[str, object] = {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "autocast": torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
+    }
     if device == "cpu":
-        told.append(of.mkldnn.matmul.fp32_precision)
-    if device == "cuda":
-        told += [
-            of.cuda.matmul.fp32_precision,
-            of.cuda.matmul.allow_fp16_reduced_precision_reduction,
-            of.cuda.matmul.allow_bf16_reduced_precision_reduction,
-            of.cudnn.conv.fp32_precision,
-            of.cudnn.benchmark,
-            of.cuda.flash_sdp_enabled(),
-            of.cuda.mem_efficient_sdp_enabled(),
-            of.cuda.math_sdp_enabled(),
-            of.cuda.cudnn_sdp_enabled(),
-        ]
-    return list(map(repr, told))
+        told["denormals"] = _has_denormals()
+    if not hasattr(torch.backends, "fp32_precision"):  # torch before 2.9
+        told["tf32"] = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+    for name in (*_BACKENDS_ANYWHERE, *_BACKENDS_BY_DEVICE.get(device, ())):
+        told[name] = _backend_switch(name)
+    return [f"{name} {value!r}" for name, value in told.items()]
+
+
+def _backend_switch(name: str) -> object:
+    """The value of a switch of `torch.backends`; None in a version of torch that has none."""
+    found: object = torch.backends
+    for part in name.split("."):
+        if not hasattr(found, part):
+            return None
+        found = getattr(found, part)
+    return found() if callable(found) else found
+
+
+def _has_denormals() -> bool:
+    """Whether this thread keeps numbers below the normal ones; torch only tells by computing."""
+    return bool(torch.tensor(1e-40, dtype=torch.float32, device="cpu") * 1 > 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a cache of diffusers, applied by hand": cached_by_diffusers,
     "with another threshold": lambda p: cached_by_diffusers(p, 0.2),
     "fused projections": lambda p: p.transformer.fuse_qkv_projections(),
-    "torch's own switches": lambda _pipeline: torch.use_deterministic_algorithms(True),
+    "deterministic algorithms": lambda _pipeline: torch.use_deterministic_algorithms(True),
 }
 
 
@@ -68,6 +69,68 @@ def told_after(change: Callable[[Any], object], build: Callable[[], Any] = wan_p
 def test_each_of_them_alone_is_told() -> None:
     told = {name: told_after(change) for name, change in CHANGES.items()}
     assert len(set(told.values())) == len(told)
+
+
+SWITCHES = {
+    "cpu": [
+        "fp32_precision",
+        "mkldnn.enabled",
+        "mkldnn.deterministic",
+        "mkldnn.matmul.fp32_precision",
+        "mkldnn.conv.fp32_precision",
+        "mkldnn.rnn.fp32_precision",
+    ],
+    "cuda": [
+        "fp32_precision",
+        "cuda.matmul.fp32_precision",
+        "cuda.matmul.allow_fp16_accumulation",
+        "cuda.matmul.allow_fp16_reduced_precision_reduction",
+        "cuda.matmul.allow_bf16_reduced_precision_reduction",
+        "cudnn.enabled",
+        "cudnn.deterministic",
+        "cudnn.benchmark",
+        "cudnn.conv.fp32_precision",
+        "cudnn.rnn.fp32_precision",
+    ],
+}
+"""Of `torch.backends`. Those for CUDA can be turned, and told, where there is none."""
+
+CALLED: dict[str, dict[Callable[[bool], object], bool]] = {
+    "cpu": {
+        torch.backends.cuda.enable_flash_sdp: False,
+        torch.backends.cuda.enable_math_sdp: False,
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp: True,
+        torch.set_flush_denormal: True,
+    },
+    "cuda": {
+        torch.backends.cuda.enable_mem_efficient_sdp: False,
+        torch.backends.cuda.enable_cudnn_sdp: False,
+    },
+}
+"""Switches that are functions, with what each is not by default."""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_switch_of_torch_that_changes_numbers_is_told(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = flux_pipeline()
+    monkeypatch.setattr(type(pipeline), "_execution_device", torch.device(device))
+    usual = computing_facts(pipeline)
+    for name in SWITCHES[device]:
+        *path, switch = name.split(".")
+        of = reduce(getattr, path, torch.backends)
+        now = getattr(of, switch)
+        setattr(of, switch, not now if isinstance(now, bool) else "ieee")
+        told = computing_facts(pipeline)
+        setattr(of, switch, now)
+        assert told != usual, name
+    for turn, to in CALLED[device].items():
+        turn(to)
+        told = computing_facts(pipeline)
+        turn(not to)
+        assert told != usual, turn
+    assert computing_facts(pipeline) == usual
 
 
 def test_in_which_way_a_module_was_compiled_is_not_told() -> None:
