@@ -49,7 +49,7 @@ fix: $(STAMP) ## repair what `check` refuses, where a tool can
 	PYTHONPATH=deploy $(PY) -m helm.values_schema
 
 test: $(STAMP) ## unit, contract, golden and short end-to-end tests
-	$(PY) -m pytest -q -m "not long"
+	$(PY) -m tests.in_two_parts -q -m "not long"
 
 test-e2e: $(STAMP) ## all end-to-end tests, the long ones too
 	$(PY) -m pytest -q -m "e2e or long"
