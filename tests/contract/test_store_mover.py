@@ -588,9 +588,11 @@ def test_the_count_waits_for_what_the_source_had_begun_when_its_time_was_over(
         both.store.commit_entry("", "entry")
     with ThreadPoolExecutor() as threads:
         counting = threads.submit(both.mover.missed_writes)
-        with pytest.raises(TimeoutError):
-            counting.result(SHORT_S)
-        disk.goes_on.set()
+        try:
+            with pytest.raises(TimeoutError):
+                counting.result(SHORT_S)
+        finally:
+            disk.goes_on.set()
         before = counting.result(WAIT_S)
     assert before.count == 1
     assert both.source.get_entry("", "entry").committed
