@@ -62,11 +62,10 @@ class RecordUnreadable(Unavailable):
 
 @dataclasses.dataclass
 class _Lacking:
-    """A record that cannot be read: since when, whether the log says so, the last look at it."""
+    """A record that cannot be read: since when the log says so, and the last look at it."""
 
     number: int
-    since: float
-    told: bool = False
+    told_at: float | None = None
     looked_at: float = float("-inf")
 
 
@@ -195,8 +194,9 @@ class S3Replica:
         self.checkpointed = number
         self._log.go_to(number, known)
         self._apply_backlog(number + 1, give_up)
-        self._lacking = None
         self.read_on()
+        # Not before: what was given up is so for all only with the checkpoint that this has put.
+        self._lacking = None
 
     def _apply_backlog(self, first: int, give_up: bool) -> None:
         given_up = 0
@@ -231,7 +231,7 @@ class S3Replica:
         self._logger.error("record of the log is lost", number=number, error=error.message)
         if self._lacking is None or number > self._lacking.number:
             self.damaged_count += 1
-            self._lacking = _Lacking(number, since=self._log.clock())
+            self._lacking = _Lacking(number)
         return RecordUnreadable(number)
 
     def _changes(self, number: int, body: memoryview | None, reads: int) -> list[Change]:
@@ -272,13 +272,14 @@ class S3Replica:
         checkpoints = self._log.checkpoints()
         if (checkpoints and checkpoints[-1] >= lacking.number) or self._is_readable(lacking.number):
             self.load()
-        elif now - lacking.since >= SURE_S:
+        elif lacking.told_at is None:
+            self._tell(lacking)
+            raise RecordUnreadable(lacking.number)
+        elif now - lacking.told_at < SURE_S:
+            raise RecordUnreadable(lacking.number)
+        else:
             self._asked = True
             self.load(give_up=True)
-        else:
-            if not lacking.told:
-                self._tell(lacking)
-            raise RecordUnreadable(lacking.number)
 
     def _is_readable(self, number: int) -> bool:
         try:
@@ -298,7 +299,7 @@ class S3Replica:
                 pass
             record = encode_changes(self._log.position + 1, self.writer, [change])
             if self._log.append(record):
-                lacking.told = True
+                lacking.told_at = self._log.clock()
                 return
 
 

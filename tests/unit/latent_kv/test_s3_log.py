@@ -279,6 +279,46 @@ class TestRecordsThatCannotBeRead:
         assert list_ids(store) == ["entry"]
         assert list(contents(place.open())) == list(contents(store))
 
+    def test_one_is_not_given_up_before_others_were_asked_however_late_that_is(
+        self, place: Place, proxy: S3Proxy
+    ) -> None:
+        """Sweeps are rare and nobody calls, or S3 is away: it was met long before it is told."""
+        steady = Clock()
+        store = place.open(address={"endpoint": proxy.endpoint}, steady_clock=steady)
+        other = place.open()
+        lost = len(place.keys("log/")) + 1
+        proxy.spoil("GET", f"/log/{lost:020d}", "damaged", times=0)
+        save(other, "entry")
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=f"record {lost} of the log"):
+                list_ids(store)
+            steady.advance(SURE_S)
+        assert list_ids(other) == ["entry"]  # It answers by the way.
+        assert list(contents(store)) == list(contents(other))
+        place.audit(store)
+
+    def test_without_one_nothing_is_changed_before_that_is_so_for_all(
+        self, place: Place, proxy: S3Proxy
+    ) -> None:
+        """Others would apply the change to a state that has what was given up."""
+        save(place.open(), "entry")
+        place.put(place.keys("log/")[-1], b"damaged")
+        steady = Clock()
+        store = place.open(address={"endpoint": proxy.endpoint, "attempts": 1}, steady_clock=steady)
+        with pytest.raises(Unavailable, match="record 2 of the log"):
+            store.sweep()
+        steady.advance(SURE_S)
+        records = place.keys("log/")
+        proxy.spoil("PUT", "/checkpoints/", "refused")
+        for problem in ("cannot serve just now", "record 2 of the log"):
+            with pytest.raises(Unavailable, match=problem):
+                save(store, "new")
+        assert (place.keys("log/"), place.keys("checkpoints/")) == (records, [])
+        steady.advance(2.0)
+        save(store, "new")
+        assert len(place.keys("checkpoints/")) == 1
+        assert list(contents(place.open())) == list(contents(store))
+
     @pytest.mark.parametrize("damage", [b"damaged", None], ids=["damaged", "lost"])
     def test_one_that_nobody_knows_costs_its_own_changes_and_watchers_get_a_gap(
         self, place: Place, damage: bytes | None
