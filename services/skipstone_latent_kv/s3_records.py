@@ -45,7 +45,10 @@ from skipstone_latent_kv.s3_values import ValueName
 from skipstone_shared.errors import DataCorrupt, ResourceExhausted
 from skipstone_shared.stored_entries import EvictionEvent, EvictionKind
 
-_VERSION = 1
+_RECORD_VERSION = 1
+_CHECKPOINT_VERSION = 2
+"""Version 1 begins with the list of events, or already with an object; programs that know only the
+list refuse version 2."""
 
 LARGEST_RECORD = 512 << 20
 """Bytes of the largest record of changes, and of the largest line of a checkpoint, as JSON: room
@@ -101,7 +104,7 @@ def encode_changes(number: int, writer: str, changes: Iterable[Change]) -> bytes
             f"so many changes at once make a record of {len(text)} bytes, and {LARGEST_RECORD} is "
             "the most: remove or adopt fewer entries at a time"
         )
-    return _pack(number, text)
+    return _pack(number, _RECORD_VERSION, text)
 
 
 def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
@@ -111,7 +114,7 @@ def decode_changes(number: int, data: bytes | memoryview) -> list[Change]:
         DataCorrupt: it is damaged.
     """
     unpacker = zlib.decompressobj()
-    body = _unframe(number, data)
+    body = _unframe(number, _RECORD_VERSION, data)
     with _nonsense_is_corrupt():
         text = unpacker.decompress(body, LARGEST_RECORD)
         if not unpacker.eof:
@@ -130,18 +133,20 @@ def encode_checkpoint(number: int, checkpoint: Checkpoint) -> bytes:
     for state, rows in checkpoint.entries:
         packed = [[step, _text(row)] for step, row in rows.items()]
         lines.append(_json([*state.key, _text(packed_entry(state)), packed]))
-    return _pack(number, "\n".join(lines))
+    return _pack(number, _CHECKPOINT_VERSION, "\n".join(lines))
 
 
 def decode_checkpoint(number: int, data: bytes | memoryview) -> Checkpoint:
-    """The checkpoint after the record with a number.
+    """The checkpoint after the record with a number, in any form that was ever written.
 
     Raises:
-        DataCorrupt: it is damaged.
+        DataCorrupt: it is damaged, or of a later version.
     """
-    lines = _lines(_unframe(number, data))
+    lines = _lines(_unframe(number, _CHECKPOINT_VERSION, data))
     with _nonsense_is_corrupt():
         first = json.loads(next(lines))
+        if isinstance(first, list):
+            first = {"events": first, "undeleted": []}
         return Checkpoint(
             [_entry_in(*json.loads(line)) for line in lines],
             [
@@ -213,8 +218,8 @@ def unpacked_entry(key: EntryKey, data: bytes) -> EntryState:
     return decode_entry(_entry_row(key), data)
 
 
-def _pack(number: int, text: str) -> bytes:
-    return frame(str(number).encode(), _VERSION, zlib.compress(text.encode(), 1))
+def _pack(number: int, version: int, text: str) -> bytes:
+    return frame(str(number).encode(), version, zlib.compress(text.encode(), 1))
 
 
 @contextlib.contextmanager
@@ -227,10 +232,10 @@ def _nonsense_is_corrupt() -> Iterator[None]:
         raise DataCorrupt(f"a record cannot be read: {error}") from error
 
 
-def _unframe(number: int, data: bytes | memoryview) -> bytes:
+def _unframe(number: int, newest: int, data: bytes | memoryview) -> bytes:
     version, body = unframe(str(number).encode(), data)
-    if version != _VERSION:
-        raise DataCorrupt(f"record version {version}, this program knows {_VERSION}")
+    if not 1 <= version <= newest:
+        raise DataCorrupt(f"version {version}, this program knows those up to {newest}")
     return body
 
 

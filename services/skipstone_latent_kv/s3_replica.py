@@ -243,6 +243,7 @@ class S3Replica:
         return _patiently(lambda: _decoded(number, self._log.read(number)), reads)
 
     def _newest_checkpoint(self) -> tuple[int, Checkpoint]:
+        problem = ""
         for _ in range(2):  # Those of the first listing may have been replaced meanwhile.
             numbers = self._log.checkpoints()
             if not numbers:
@@ -251,10 +252,12 @@ class S3Replica:
                 try:
                     return number, _patiently(functools.partial(self._checkpoint, number), _READS)
                 except DataCorrupt as error:
-                    self._logger.error("checkpoint is lost", number=number, error=error.message)
+                    problem = error.message
+                    self._logger.error("checkpoint is lost", number=number, error=problem)
         raise FailedPrecondition(
-            f"none of the checkpoints in S3 ({numbers}) can be read: bring one back, or delete "
-            "everything below s3_prefix and begin with an empty store"
+            f"none of the checkpoints in S3 ({numbers}) can be read ({problem}): start the version "
+            "of this program that wrote them, bring one back, or delete everything below s3_prefix "
+            "and begin with an empty store"
         )
 
     def _checkpoint(self, number: int) -> Checkpoint:

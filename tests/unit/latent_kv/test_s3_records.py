@@ -5,6 +5,7 @@ Records have a checksum, which a program that writes nonsense fits too.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import zlib
@@ -19,7 +20,7 @@ from tests.unit.latent_kv.test_record_format import RECORD, STATE
 from skipstone_latent_kv import s3_records
 from skipstone_latent_kv.entry_table import EntryTable
 from skipstone_latent_kv.eviction_policies import LeastRecentlyUsed
-from skipstone_latent_kv.record_format import frame
+from skipstone_latent_kv.record_format import frame, unframe
 from skipstone_latent_kv.redis_catalog_rows import parse_row, parse_value
 from skipstone_latent_kv.s3_records import (
     Change,
@@ -53,6 +54,17 @@ CHECKPOINT = Checkpoint(
     [EvictionEvent(1, EvictionKind.DELETED, *KEY), EvictionEvent(2, EvictionKind.GAP)],
     [ValueName(KEY, 7)],
 )
+CHECKPOINT_V1 = base64.b64decode(
+    "AdQWWz0h7nhDeAGNUk1zmzAQvfdncI1nCrJJw6EHGQwWDbiQGCQxPlgIGxHhMAXMx6+vSKc9tJdqpNm3u1rt05Oy"
+    "zFhpvJBFV3BtQZdzLzuFilv3Y9JOqwystOu5UZFlnk6fsn82rTR4j7e7CydPrD9DCKPo+3gExx2E3hZ+dl9pFF2R"
+    "iv8a0W8AnT9IgV3InpJQbuH1I/pVW2WZqY4uH749+AYjbL8uJr+jOC6p5+rkBT0qX7JbPBWJ1VAbPaI66fneN5EY"
+    "RL6OZe5aDatjWahc+DIIdks6DGRP62SiqVnRxJq5lwz5hB6DCrboFjYUGCWq3ofnKhgCB/699GfbrxgwBoLjhtSy"
+    "PePYxKCTheKDaleQ1C/Jf9gPjp478X0gDrJjqB5LxUXxD4TqIWg93gmOxlCgNp13bfBK2oM9bHCit+nkzwSUku6T"
+    "lmLUs7X/puxS17BbBEJb1RgGx+rOOQjfaRobzEsmvA51xVti0MwMbMRB+F+w7bdszWUurXuutFK256kx40VPx7cW"
+    "nlRpxL2rOFSupXpsCu8645noSqfx4AQgdHLj4Bz10InMYIaLPwX2IHjttjxNLuc0UrV5u7wPAdYbXfzaVJxGS32p"
+    "00+U6dP+"
+)
+"""Written by a program whose checkpoints began with the list of events."""
 MANY = Checkpoint([(STATE, {5: SNAPSHOT})] * 3000, [], [])
 """Which is unpacked in several pieces."""
 WORDS = st.sampled_from(
@@ -75,6 +87,20 @@ def test_what_is_written_is_read_back() -> None:
     assert decode_changes(1, encode_changes(1, "somebody", CHANGES)) == CHANGES
     assert decode_checkpoint(1, encode_checkpoint(1, CHECKPOINT)) == CHECKPOINT
     assert decode_checkpoint(1, encode_checkpoint(1, MANY)) == MANY
+
+
+def test_checkpoints_of_version_1_are_read() -> None:
+    former = Checkpoint(CHECKPOINT.entries[:1], CHECKPOINT.events, [])
+    assert decode_checkpoint(1, CHECKPOINT_V1) == former
+    told = {"events": [], "undeleted": [[*KEY, 7]]}
+    assert decode_checkpoint(1, fitting(told)) == Checkpoint([], [], CHECKPOINT.undeleted)
+
+
+def test_a_program_refuses_a_checkpoint_of_a_later_version() -> None:
+    version, body = unframe(b"1", encode_checkpoint(1, CHECKPOINT))
+    assert version == 2  # So that one that knows version 1 alone does.
+    with pytest.raises(DataCorrupt, match="version 3, this program knows those up to 2"):
+        decode_checkpoint(1, frame(b"1", 3, body))
 
 
 @pytest.mark.parametrize(
