@@ -15,7 +15,7 @@ import numpy as np
 from botocore.exceptions import BotoCoreError, ClientError
 
 from skipstone_latent_kv.s3_connection import S3Address, connect
-from skipstone_latent_kv.s3_errors import code_of, s3_trouble, status_of
+from skipstone_latent_kv.s3_errors import code_of, is_no_answer, s3_trouble, status_of
 from skipstone_shared.errors import FailedPrecondition, SkipstoneError, Unavailable
 
 _PART_BYTES = 8 << 20
@@ -196,9 +196,9 @@ class S3Bucket:
             try:
                 answer = self._client.get_bucket_versioning(Bucket=self.name)
             except ClientError as error:
-                if code_of(error) == "NoSuchBucket":
-                    raise
-                return None  # Not allowed to ask, or a server that knows no versions.
+                if is_no_answer(error):
+                    return None
+                raise
         return bool(answer.get("Status") == "Enabled")
 
     def lifecycle_rules(self) -> Sequence[Mapping[str, Any]] | None:
@@ -207,11 +207,11 @@ class S3Bucket:
             try:
                 answer = self._client.get_bucket_lifecycle_configuration(Bucket=self.name)
             except ClientError as error:
-                if code_of(error) == "NoSuchBucket":
-                    raise
                 if code_of(error) == "NoSuchLifecycleConfiguration":
                     return []
-                return None  # Not allowed to ask, or a server that knows no such rules.
+                if is_no_answer(error):
+                    return None
+                raise
         return [rule for rule in answer.get("Rules", ()) if _concerns(rule, self._prefix)]
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from skipstone_shared.errors import (
 
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "EntityTooLarge")
 """Codes of servers whose disks or quotas are full; Amazon has none of them."""
+_UNKNOWN_CALL = ("NotImplemented", "MethodNotAllowed")
 _OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
 
 RIGHTS = (
@@ -71,6 +72,16 @@ def status_of(error: ClientError) -> int:
 def code_of(error: ClientError) -> str:
     """The word by which S3 names an error."""
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def is_no_answer(error: ClientError) -> bool:
+    """Whether S3 will never say what it was asked: it is not allowed, or a call it does not know.
+
+    Other errors say nothing of that, such as those of a server that is busy.
+    """
+    if code_of(error) == "NoSuchBucket":
+        return False
+    return status_of(error) in (401, 403, 404, 405, 501) or code_of(error) in _UNKNOWN_CALL
 
 
 def _ours(error: ClientError) -> SkipstoneError:

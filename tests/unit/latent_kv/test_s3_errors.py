@@ -10,7 +10,7 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
-from skipstone_latent_kv.s3_errors import s3_trouble
+from skipstone_latent_kv.s3_errors import is_no_answer, s3_trouble
 from skipstone_shared.errors import (
     FailedPrecondition,
     ResourceExhausted,
@@ -55,3 +55,24 @@ def test_each_answer_becomes_the_error_that_says_what_to_do(
     with pytest.raises(expected, match=message) as raised, s3_trouble():
         raise error
     assert "AKIA" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (answer(403, "AccessDenied"), True),
+        (answer(404, "NoSuchKey"), True),
+        (answer(405, "MethodNotAllowed"), True),
+        (answer(501, "NotImplemented"), True),
+        (answer(400, "NotImplemented"), True),
+        (answer(404, "NoSuchBucket"), False),
+        (answer(301, "PermanentRedirect"), False),
+        (answer(500, "InternalError"), False),
+        (answer(503, "SlowDown"), False),
+    ],
+    ids=lambda value: value.response["Error"]["Code"] if isinstance(value, ClientError) else "",
+)
+def test_only_a_server_that_will_never_tell_is_taken_for_one(
+    error: ClientError, expected: bool
+) -> None:
+    assert is_no_answer(error) == expected

@@ -16,6 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 from tests.contract.latent_store_cases import LATENT_BYTES, Write, latents, list_ids, save
+from tests.servers.s3_proxy import running_s3_proxy
 from tests.servers.seaweedfs import SECRET_KEY, shared_seaweedfs
 from tests.unit.latent_kv.random_calls import POLICIES, a_call, events_of, outcome
 from tests.unit.latent_kv.s3_under_test import Place
@@ -175,7 +176,8 @@ class TestBucketsThatCannotKeepThePromise:
         )
         with pytest.raises(FailedPrecondition, match="rule 'tidy' of s3_bucket"):
             place.open(address={"bucket": bucket})
-        denied = ClientError({"Error": {"Code": "AccessDenied"}}, "GetLifecycleConfiguration")
+        told = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+        denied = ClientError(told, "GetLifecycleConfiguration")
         mute = S3Bucket(place.server.address, place.prefix)
         with (
             patch.object(mute._client, "get_bucket_lifecycle_configuration", side_effect=denied),
@@ -184,6 +186,17 @@ class TestBucketsThatCannotKeepThePromise:
             check_bucket(mute)
         assert [line["hint"] for line in logs if "GetLifecycleConfiguration" in line["hint"]]
         mute.close()
+
+    @pytest.mark.parametrize("question", ["versioning", "lifecycle"])
+    def test_a_busy_server_is_not_taken_for_one_that_does_not_tell(
+        self, place: Place, question: str
+    ) -> None:
+        """The store would start on a bucket that the next start refuses."""
+        with running_s3_proxy(place.server.endpoint) as proxy:
+            proxy.spoil("GET", f"?{question}", "refused")
+            with pytest.raises(Unavailable, match="cannot serve just now"):
+                place.open(address={"endpoint": proxy.endpoint, "attempts": 1})
+            assert proxy.spoiled == 1
 
     def test_a_server_that_ignores_conditions_is_refused(self, place: Place) -> None:
         class Careless(S3Bucket):
