@@ -33,7 +33,7 @@ from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_shared.migration_server import with_migration
 from skipstone_shared.migration_settings import read_target_settings
 from skipstone_shared.store_label import store_label
-from skipstone_shared.url_secrets import without_secrets
+from skipstone_shared.url_secrets import without_login
 
 
 class ServedStore(LatentStore, Sweepable, TotalledStore, Protocol):
@@ -130,7 +130,7 @@ def label_of(settings: LatentKVSettings) -> str:
     """Name of the store in metrics: the same in all processes that share it, as `place_of` says."""
     match settings.store:
         case "redis":
-            urls = sorted(without_secrets(url) for url in settings.redis_urls)
+            urls = sorted(without_login(url) for url in settings.redis_urls)
             return store_label("redis", urls, settings.redis_prefix)
         case "s3":
             return store_label("s3", settings.s3_endpoint, settings.s3_bucket, settings.s3_prefix)

@@ -14,7 +14,7 @@ from skipstone_shared.grpc_server import Mounted, serve
 from skipstone_shared.migration_server import with_migration
 from skipstone_shared.migration_settings import read_target_settings
 from skipstone_shared.store_label import store_label
-from skipstone_shared.url_secrets import without_secrets
+from skipstone_shared.url_secrets import without_login
 from skipstone_vector_index.adaptive_vectors import AdaptiveOptions
 from skipstone_vector_index.config import VectorIndexSettings
 from skipstone_vector_index.engine_index import EngineIndex
@@ -60,7 +60,7 @@ def label_of(settings: VectorIndexSettings) -> str:
     if settings.engine == "hnswlib":
         folder = str(settings.data_dir.resolve())
         return store_label("hnswlib", socket.gethostname(), folder, settings.port)
-    url = without_secrets(settings.url.get_secret_value()) if settings.url else ""
+    url = without_login(settings.url.get_secret_value()) if settings.url else ""
     return store_label(settings.engine, url, settings.collection, settings.metric)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+_NO_URL = "a value"
+_USERS = ("user", "username")
 
 
 def holds_password(url: str) -> bool:
@@ -13,7 +16,7 @@ def holds_password(url: str) -> bool:
     try:
         parts = urlsplit(url)
         parameters = {name.casefold() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        return bool(parts.password) or any("password" in name for name in parameters)
+        return bool(parts.password) or any(map(_is_password, parameters))
     except ValueError:
         return "@" in url or "password" in url.casefold()
 
@@ -23,7 +26,27 @@ def without_secrets(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "a value"
+        return _NO_URL
     if not parts.scheme or not (parts.netloc or parts.path.startswith("/")):
-        return "a value"
+        return _NO_URL
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def without_login(url: str) -> str:
+    """A URL without user and password, which tells places apart; as `without_secrets` otherwise.
+
+    Unlike there, the other parameters stay, in order: one of them may be the database.
+    """
+    place = without_secrets(url)
+    if place == _NO_URL:
+        return place
+    parameters = sorted(
+        (name, value)
+        for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True)
+        if name.casefold() not in _USERS and not _is_password(name)
+    )
+    return f"{place}?{urlencode(parameters)}" if parameters else place
+
+
+def _is_password(parameter: str) -> bool:
+    return "password" in parameter.casefold()

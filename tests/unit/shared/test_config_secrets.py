@@ -10,7 +10,7 @@ from tests.service_settings import SETTINGS
 
 from skipstone_shared.config import ServiceSettings, resolve_settings
 from skipstone_shared.config_sources import ConfigError, flag_name, has_flag
-from skipstone_shared.url_secrets import holds_password, without_secrets
+from skipstone_shared.url_secrets import holds_password, without_login, without_secrets
 
 SECRET = "a-word-nobody-may-see"
 WITH_PASSWORD = [f"http://user:{SECRET}@host:1/x", f"postgresql://host/db?password={SECRET}"]
@@ -55,3 +55,18 @@ def test_a_secret_is_refused_as_a_flag_without_repeating_it(
 )
 def test_passwords_of_urls_are_found_and_not_shown(url: str, holds: bool, shown: str) -> None:
     assert (holds_password(url), without_secrets(url)) == (holds, shown)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://u:p@h:1/2", "redis://h:1/2"),
+        ("redis://h:1?username=u&db=2&password=p", "redis://h:1?db=2"),
+        ("redis://h:1?db=2&a=", "redis://h:1?a=&db=2"),
+        ("postgresql://h/d?User=u&sslPassword=p&host=%2Frun", "postgresql://h/d?host=%2Frun"),
+        ("http://[::1:80/p@x?db=1", "a value"),
+        ("nothing?db=1", "a value"),
+    ],
+)
+def test_a_place_is_told_by_all_of_a_url_but_who_asks(url: str, place: str) -> None:
+    assert without_login(url) == place

@@ -32,6 +32,8 @@ def test_a_redis_is_one_store_for_all_who_name_its_nodes() -> None:
     ]
     assert len(set(same)) == 1
     assert len({label(), label(redis_prefix="other"), label(redis_urls=NODES[:1])}) == 3
+    databases = [label(redis_urls=(f"redis://a:6379?db={number}",)) for number in range(2)]
+    assert len(set(databases)) == 2
 
 
 def test_a_bucket_is_one_store_by_prefix() -> None:
@@ -54,10 +56,11 @@ def test_stores_of_ones_own_are_never_shared(tmp_path: Path) -> None:
 
 
 def test_an_index_outside_is_one_whatever_the_password() -> None:
-    def label(user: str, collection: str = "prod") -> str:
-        url = SecretStr(f"postgresql://{user}@postgres:5432/skipstone")
+    def label(user: str, collection: str = "prod", host: str = "postgres") -> str:
+        url = SecretStr(f"postgresql://{user}@/skipstone?host={host}")
         return label_of_index(
             VectorIndexSettings(engine="pgvector", url=url, collection=collection)
         )
 
     assert label("one:first") == label("one:second") != label("one:first", "another")
+    assert label("one:first") != label("one:first", host="elsewhere")
