@@ -6,13 +6,14 @@ from typing import Any
 
 from skipstone_client.aio import AsyncOrchestratorClient
 from skipstone_shared.errors import NotFound
+from skipstone_shared.orchestration import OrchestratorCapabilities
 
 ALIAS = "skipstone"
 
 
 async def list_models(client: AsyncOrchestratorClient) -> dict[str, Any]:
     """The models in OpenAI's form."""
-    names = await _names(client)
+    names = _names(await client.get_capabilities())
     return {
         "object": "list",
         "data": [
@@ -22,19 +23,28 @@ async def list_models(client: AsyncOrchestratorClient) -> dict[str, Any]:
 
 
 async def check_model(client: AsyncOrchestratorClient, model: str) -> None:
-    """Checks that a model that a request names is the one that is served.
+    """Checks that a model that a request names is the one that is served; asks nobody for none.
 
     Raises:
         NotFound: It is another: a picture of the wrong model is worse than none.
         Unavailable: The orchestrator cannot be reached.
     """
-    if model in ("", ALIAS):
-        return
-    names = await _names(client)
+    if model not in ("", ALIAS):
+        check_named(await client.get_capabilities(), model)
+
+
+def check_named(served: OrchestratorCapabilities, model: str) -> None:
+    """The same for a caller who knows what is served.
+
+    Raises:
+        NotFound: It is another.
+    """
+    names = ["", *_names(served)]
     if model not in names:
-        raise NotFound(f"there is no model {model!r}", field="model", allowed=" or ".join(names))
+        raise NotFound(
+            f"there is no model {model!r}", field="model", allowed=" or ".join(names[1:])
+        )
 
 
-async def _names(client: AsyncOrchestratorClient) -> list[str]:
-    capabilities = await client.get_capabilities()
-    return [*([capabilities.model_id] if capabilities.model_id else []), ALIAS]
+def _names(served: OrchestratorCapabilities) -> list[str]:
+    return [*([served.model_id] if served.model_id else []), ALIAS]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from fastapi import Request
 
 from skipstone_client.aio import AsyncLatentKVClient, AsyncOrchestratorClient
 from skipstone_shared.credentials import BEARER, checked_token
 from skipstone_shared.errors import InvalidArgument, Unimplemented
+
+ClientT = TypeVar("ClientT", AsyncOrchestratorClient, AsyncLatentKVClient)
 
 
 class Upstream:
@@ -39,8 +43,7 @@ class Upstream:
         Raises:
             InvalidArgument: The request has an Authorization header that is no bearer token.
         """
-        token = caller_token(request)
-        return self._orchestrator.with_token(token) if token else self._orchestrator
+        return _for_caller(self._orchestrator, request)
 
     def store(self, request: Request) -> AsyncLatentKVClient:
         """latent_kv for the caller of a request; see `orchestrator`.
@@ -50,8 +53,12 @@ class Upstream:
         """
         if self._store is None:
             raise Unimplemented("this gateway has no latent_kv_target, by which it would pin")
-        token = caller_token(request)
-        return self._store.with_token(token) if token else self._store
+        return _for_caller(self._store, request)
+
+
+def _for_caller(client: ClientT, request: Request) -> ClientT:
+    token = caller_token(request)
+    return client.with_token(token) if token else client
 
 
 def caller_token(request: Request) -> str:

@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from skipstone_client.json_values import plain
 from skipstone_gateway.http_errors import error_body
 from skipstone_gateway.links import artifact_answer
-from skipstone_gateway.models_api import ALIAS, check_model
+from skipstone_gateway.models_api import ALIAS, check_named
 from skipstone_gateway.requests import VideoRequest, parsed
 from skipstone_gateway.upstream import Upstream, caller_token
 from skipstone_gateway.video_jobs import Job, JobState, VideoJobs
@@ -59,7 +59,7 @@ class VideosApi:
         client = self._upstream.orchestrator(request)
         # Also where the body needs nothing of it: only callers who are let in have jobs.
         model = await client.get_capabilities()
-        await check_model(client, body.model)
+        check_named(model, body.model)
         options = body.skipstone
         if body.seconds is not None:
             if options.num_frames is not None:
