@@ -22,9 +22,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from skipstone_shared.config_sources import (
@@ -32,6 +32,7 @@ from skipstone_shared.config_sources import (
     ConfigError,
     env_name,
     flag_name,
+    is_secret,
     parse_flags,
     read_environment,
     read_file,
@@ -268,8 +269,7 @@ def _explain(error: ErrorDetails, cls: type[ServiceSettings], sources: Mapping[s
         return message
     name, *inner = map(str, error["loc"])
     text = f"{' '.join([sources.get(name, name), *inner])}: {message[:1].lower()}{message[1:]}"
-    annotation = cls.model_fields[name].annotation if name in cls.model_fields else None
-    if SecretStr in (annotation, *get_args(annotation)):
+    if name in cls.model_fields and is_secret(cls.model_fields[name]):
         return text
     shown = repr(error["input"])
     shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."

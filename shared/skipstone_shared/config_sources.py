@@ -45,7 +45,8 @@ def has_flag(field: FieldInfo) -> bool:
     return not isinstance(extra, dict) or extra.get("flag") is not False
 
 
-def _is_secret(field: FieldInfo) -> bool:
+def is_secret(field: FieldInfo) -> bool:
+    """Returns whether what is given for a field must not be shown."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
@@ -86,7 +87,7 @@ def parse_flags(cls: type[BaseModel], argv: Sequence[str]) -> tuple[dict[str, An
     values = vars(found)
     config_path = values.pop(" config", None)
     for name, text in values.items():
-        if _is_secret(cls.model_fields[name]) and holds_password(text):
+        if is_secret(cls.model_fields[name]) and holds_password(text):
             raise ConfigError(
                 f"{flag_name(name)} holds a password, which lists of processes would show: set "
                 f"{env_name(cls, name)} or {name} in a file"

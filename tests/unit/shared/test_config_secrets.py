@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
-from pydantic import SecretStr
 from tests.service_settings import SETTINGS
 
 from skipstone_shared.config import ServiceSettings, resolve_settings
-from skipstone_shared.config_sources import ConfigError, flag_name, has_flag
+from skipstone_shared.config_sources import ConfigError, flag_name, has_flag, is_secret
 from skipstone_shared.url_secrets import holds_password, without_login, without_secrets
 
 SECRET = "a-word-nobody-may-see"
@@ -17,10 +14,7 @@ WITH_PASSWORD = [f"http://user:{SECRET}@host:1/x", f"postgresql://host/db?passwo
 
 
 SECRETS = [
-    (cls, name)
-    for cls in SETTINGS
-    for name, field in cls.model_fields.items()
-    if SecretStr in (field.annotation, *get_args(field.annotation))
+    (cls, name) for cls in SETTINGS for name, field in cls.model_fields.items() if is_secret(field)
 ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,7 +55,7 @@ class RunKeys:
         self._sigmas = flow_sigmas(self.num_inference_steps, self._shift)
         self._config_hash = canonical_hash(
             {
-                str(name): _by_size(_plain(value, f"PPL_CONFIG.{name}"))
+                str(name): _with_texts(_plain(value, f"PPL_CONFIG.{name}"), _by_size)
                 for name, value in self._ppl.items()
                 if name not in _NAMES_ONLY
             }
@@ -157,40 +157,43 @@ def _field_hashes(engine_ctx: Mapping[str, Any]) -> tuple[str, ...]:
         value = engine_ctx[name]
         if value in (None, ""):
             continue
-        hashes.append(f"{name}={canonical_hash(_by_content(_plain(value, name), name))}")
+        hashes.append(f"{name}={canonical_hash(_field(value, name))}")
     return tuple(hashes)
 
 
-def _by_content(value: Any, name: str) -> Any:
-    """A plain value with the contents of files in the place of their names.
+def _field(value: Any, name: str) -> Any:
+    return _with_texts(_plain(value, name), lambda text: _by_content(text, name))
+
+
+def _by_content(text: str, name: str) -> str:
+    """What a field says, or the content of the file that it names.
 
     What is called a path must be one; what is called otherwise is one where there is such a file.
     """
-    if isinstance(value, list):
-        return [_by_content(item, name) for item in value]
-    if isinstance(value, dict):
-        return {key: _by_content(item, name) for key, item in value.items()}
-    if not isinstance(value, str) or not value:
-        return value
-    if name.endswith(("_path", "_paths")) or os.path.isfile(value):
-        return f"file:{_file_hash(value, name)}"
-    return value
+    if text and (name.endswith(("_path", "_paths")) or os.path.isfile(text)):
+        return f"file:{_file_hash(text, name)}"
+    return text
 
 
-def _by_size(value: Any) -> Any:
-    """A plain value with the sizes of the files that it names.
+def _by_size(text: str) -> Any:
+    """What an entry says, with the size of the file, or the sizes of the folder, that it names.
 
     An adapter may have gigabytes, which nobody wants to read at a start.
     """
+    if os.path.isfile(text):
+        return [text, os.path.getsize(text)]
+    if os.path.isabs(text) and os.path.isdir(text):
+        return [text, model_listing_hash(text)]
+    return text
+
+
+def _with_texts(value: Any, told: Callable[[str], Any]) -> Any:
+    """A plain value with what is told of each of its texts in their place."""
     if isinstance(value, list):
-        return [_by_size(item) for item in value]
+        return [_with_texts(item, told) for item in value]
     if isinstance(value, dict):
-        return {key: _by_size(item) for key, item in value.items()}
-    if isinstance(value, str) and os.path.isfile(value):
-        return [value, os.path.getsize(value)]
-    if isinstance(value, str) and os.path.isabs(value) and os.path.isdir(value):
-        return [value, model_listing_hash(value)]
-    return value
+        return {key: _with_texts(item, told) for key, item in value.items()}
+    return told(value) if isinstance(value, str) else value
 
 
 def _file_hash(path: str, name: str) -> str:
