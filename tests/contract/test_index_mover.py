@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -29,6 +28,7 @@ from tests.contract.test_vector_index import (
     vec,
 )
 from tests.e2e.processes import wait_until
+from tests.hanging import Hanging
 
 from skipstone_shared.errors import DeadlineExceeded, EntryNotFound, InvalidArgument, Unavailable
 from skipstone_shared.index_entries import IndexEntry, LocatedEntry, VectorEntry
@@ -322,28 +322,6 @@ def test_a_deletion_fails_with_the_target_and_deletes_nothing(both: Both, away: 
     assert both.index.delete_entries("", ["e"]) == [True]
     with pytest.raises(EntryNotFound):
         both.target.get_entry("", "e")
-
-
-class Hanging:
-    """An index whose calls of some names do not return before it goes on."""
-
-    def __init__(self, index: MovableIndex, *names: str) -> None:
-        self.index = index
-        self.names = names
-        self.entered = threading.Event()
-        self.goes_on = threading.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.index, name)
-        if name not in self.names or self.goes_on.is_set():
-            return method
-
-        def call(*args: Any, **options: Any) -> Any:
-            self.entered.set()
-            assert self.goes_on.wait(WAIT_S)
-            return method(*args, **options)
-
-        return call
 
 
 class TestATargetThatHangs:

@@ -32,6 +32,7 @@ from tests.contract.latent_store_cases import (
     save,
 )
 from tests.e2e.processes import wait_until
+from tests.hanging import Hanging
 from tests.servers.redis_server import running_redis
 
 from skipstone_client.migration_run import MoveOptions, Mover
@@ -506,28 +507,6 @@ class TestATargetThatIsAway:
         both.store.pin_entries("", ["never"], True)
         assert both.missed == 2
         both.move()
-
-
-class Hanging:
-    """A store whose calls of some names do not return before it goes on."""
-
-    def __init__(self, store: MovableStore, *names: str) -> None:
-        self.inner = store
-        self.names = names
-        self.entered = threading.Event()
-        self.goes_on = threading.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-        if name not in self.names or self.goes_on.is_set():
-            return method
-
-        def call(*args: Any, **options: Any) -> Any:
-            self.entered.set()
-            assert self.goes_on.wait(WAIT_S)
-            return method(*args, **options)
-
-        return call
 
 
 class TestATargetThatHangs:
